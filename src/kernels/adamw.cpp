@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kName = "adamw";
 
-// Gives the type in which it is updated.
+// Returns the type in which the parameter is updated.
 DType check_parameter(const Stream& stream, const AdamWParameter& parameter) {
   const auto& [weight_decay, learning_rate_scale, to_unit_interval, gradient, weight, rest, first_moment,
                second_moment] = parameter;
@@ -32,7 +32,7 @@ DType check_parameter(const Stream& stream, const AdamWParameter& parameter) {
 void adamw(Stream& stream, const AdamW& how, ConstTensor scalars, const std::vector<AdamWParameter>& parameters) {
   if (parameters.empty()) return;
   check_argument(stream, kName, "scalars", scalars, DType::float64, {kUpdateScalars});
-  DType dtype{};  // the first one's
+  DType dtype{};  // of the first parameter
   Operands reads({scalars}), writes({});
   int64_t count = 0;
   for (const AdamWParameter& parameter : parameters) {

@@ -13,7 +13,7 @@ struct Factors {
   float lowest, highest;                                                   // infinite: no bound
 };
 
-// Where masters lie: whole, or in two halves.
+// How masters are stored: whole, or in two halves.
 struct Whole {
   float* masters;
   SHIFTRON_INLINE float load(int64_t i) const { return masters[i]; }

@@ -14,7 +14,7 @@ struct Factors {
   float gradient, beta1, keep1, beta2, keep2, decay, step, root, epsilon;
 };
 
-// From the scalars of the update, in float64 and rounded once.
+// Computed from the scalars of the update in float64, and rounded once.
 __device__ Factors factors_of(const AdamW& how, double weight_decay, double learning_rate_scale,
                               const double* scalars) {
   const double learning_rate = scalars[kLearningRate] * learning_rate_scale;
@@ -30,7 +30,7 @@ __device__ Factors factors_of(const AdamW& how, double weight_decay, double lear
           .epsilon = static_cast<float>(how.epsilon)};
 }
 
-// Where masters lie: whole, or in two halves.
+// How masters are stored: whole, or in two halves.
 struct Whole {
   static constexpr int kPack = kPackOf<float>;
   static constexpr bool kSplit = false;
@@ -74,7 +74,7 @@ struct Halves {
   }
 };
 
-// One parameter in a launch.
+// One parameter of a launch.
 template <typename Masters>
 struct Part {
   Masters masters;
@@ -83,7 +83,7 @@ struct Part {
   int64_t count;
   double weight_decay, learning_rate_scale;
   bool to_unit_interval;
-  bool packs;  // whether all can be read in packs
+  bool packs;  // whether all tensors can be read in packs
 };
 
 template <int kCount, typename Masters>
@@ -94,8 +94,8 @@ __device__ void update_piece(const Factors& by, const Part<Masters>& part, int64
   auto m = load_elements<kCount>(part.first_moment + begin);
   auto v = load_elements<kCount>(part.second_moment + begin);
   auto p = part.masters.template load<kCount>(begin);
-  // Which products a compiler would join with sums is its choice, in packs another one than without: so they are named,
-  // and an element's bits do not depend on where its rank's part begins.
+  // A compiler may choose which products to fuse with additions, and chooses differently with packs and without. So
+  // fused operations are explicit, and the bits of an element do not depend on where its rank's part begins.
   for (int i = 0; i < kCount; ++i) {
     const float g = gradients[i] * by.gradient;
     m[i] = fmaf(by.beta1, m[i], by.keep1 * g);
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 constexpr const char* kName = "adamw";
 
-// Those whose masters lie so.
+// Updates the parameters whose masters are stored in this way.
 template <typename Masters>
 void update_all(const CudaContext& context, const AdamW& how, const ConstTensor& scalars,
                 const std::vector<AdamWParameter>& parameters) {

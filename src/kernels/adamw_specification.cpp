@@ -1,4 +1,4 @@
-// Specification of AdamW (Loshchilov and Hutter 2019): decoupled decay, epsilon outside of the root.
+// Reference implementation of AdamW (Loshchilov and Hutter 2019): decoupled decay, epsilon outside of the root.
 #include <algorithm>
 #include <cmath>
 

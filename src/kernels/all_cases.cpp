@@ -14,12 +14,12 @@ namespace shiftron::kernel_testing {
 
 // ---- cross-entropy --------------------------------------------------------------------------------------------------
 void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t begin) {
-  std::vector<int64_t> targets;  // here, elsewhere and not counted in turn
+  std::vector<int64_t> targets;  // in turn: in this shard, elsewhere, not counted
   for (int64_t t = 0; t < rows; ++t)
     targets.push_back(t % 3 == 0 ? begin + t % vocab : t % 3 == 1 ? begin + vocab : -1);
   const auto terms = static_cast<double>(vocab);
-  // Of the targets that are here every other one is the most likely token; the others share the largest logit with a
-  // token before, all of them with one after.
+  // Every second target in this shard is the most likely token; the others share the largest logit with an earlier
+  // token. All of them share it with a later one.
   const auto with_ties = [&](Argument& logits) {
     constexpr double kLargest = 15;
     for (int64_t t = 0; t < rows; t += 3) {
@@ -38,7 +38,7 @@ void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64
   cases.push_back(b.call);
 
   if (begin == 0 && vocab > 0) {
-    std::vector<int64_t> all_here = targets;  // or not counted
+    std::vector<int64_t> all_here = targets;  // in this shard or not counted
     for (int64_t& target : all_here) target = std::min(target, vocab - 1);
     Builder w(label("cross_entropy", {rows, vocab}));
     Argument& values = w.input("logits", {rows, vocab}, Kind::activation, 3);
@@ -113,7 +113,7 @@ void add_add_losses_case(std::vector<KernelCase>& cases, int64_t rows) {
 }
 
 // ---- update ---------------------------------------------------------------------------------------------------------
-// Values that bfloat16 does not hold, so that masters in two halves have a rest.
+// Values that bfloat16 does not hold exactly, so that masters in two halves have a rest.
 std::vector<double> wide_values(const std::string& name, int64_t count) {
   std::vector<double> values = random_values(name, count);
   for (double& value : values) value = rounded(1.1 * value, DType::float32);
@@ -122,8 +122,8 @@ std::vector<double> wide_values(const std::string& name, int64_t count) {
 
 namespace {
 
-// One call for parameters of these counts, which lie one behind another, or a call for each. Whose masters lie in two
-// halves has them split before and joined after the call, which another ledger counts.
+// One call for parameters of these counts, one after another in memory, or one call for each. Masters in two halves are
+// split before the call and joined after it; another ledger counts that.
 KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
                     const std::function<bool(size_t)>& in_halves, const std::function<bool(size_t)>& projected,
                     bool skip, bool one_by_one) {
@@ -145,7 +145,7 @@ KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
     beside.ledger = &ledger;
     beside.cpu.bodies = Bodies::specification;
     std::vector<AdamWParameter> parameters;
-    std::vector<Tensor> masters;  // of those that are in halves
+    std::vector<Tensor> masters;  // of the parameters in halves
     int64_t begin = 0;
     for (size_t i = 0; i < counts.size(); begin += counts[i++]) {
       const auto of = [&](const Tensor& all) { return all.rows(begin, counts[i]); };
@@ -217,9 +217,9 @@ void add_squares_list_case(std::vector<KernelCase>& cases, const std::vector<int
 }
 
 void add_list_cases(std::vector<KernelCase>& cases) {
-  // Empty ones, one of several blocks, and parts that begin where nobody reads in packs, and where everybody does.
+  // Empty parts, one with several blocks, parts that start where no tensor can be read in packs, and where all can.
   const std::vector<int64_t> few = {0, 264, 0, 4104, 1, 7, 40'003, 16, 1031, 18, 0};
-  std::vector<int64_t> many(300);  // more than one launch takes
+  std::vector<int64_t> many(300);  // more than fit into one launch
   for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i * 7 % 13);
   for (const auto& counts : std::initializer_list<std::vector<int64_t>>{few, many, {0, 0}}) {
     add_adamw_list_case(cases, counts);
@@ -383,7 +383,7 @@ std::vector<KernelCase> make_all_cases() {
 }
 }  // namespace
 
-const std::vector<KernelCase>& all_cases() {  // made once: drawing their values takes its time
+const std::vector<KernelCase>& all_cases() {  // built once, because drawing the values takes time
   static const std::vector<KernelCase> cases = make_all_cases();
   return cases;
 }

@@ -12,7 +12,8 @@ inline void check_floating(const char* kernel, const char* name, const ConstTens
         kernel, ": ", name, " holds ", name_of(tensor.dtype()), ", not a floating type");
 }
 
-// On the stream's device, of this type and shape, last dim contiguous, arena not released.
+// Checks that the tensor is on the stream's device, has this type and shape and a contiguous last dim, and that its
+// arena is not released.
 inline void check_argument(const Stream& stream, const char* kernel, const char* name, const ConstTensor& tensor,
                            DType dtype, const Shape& shape) {
   CHECK(tensor.defined(), kernel, ": ", name, " is undefined");
@@ -35,8 +36,8 @@ inline void check_dims(const char* kernel, const char* name, const ConstTensor& 
   CHECK(tensor.dims() == dims, kernel, ": ", name, " is ", tensor.shape().text(), ", not of ", dims, " dims");
 }
 
-// For bodies that read other places of one than they write of the other: from the first byte to the last they share
-// none.
+// For bodies that write one tensor at other places than they read the other: the two must not overlap anywhere between
+// their first and last bytes.
 inline void check_apart(const char* kernel, const char* name, const ConstTensor& tensor, const char* other_name,
                         const ConstTensor& other) {
   const auto end = [](const ConstTensor& of) {
@@ -49,7 +50,7 @@ inline void check_apart(const char* kernel, const char* name, const ConstTensor&
         other_name);
 }
 
-// Scratch of at least `needed` elements; undefined is fine where none are needed.
+// Checks for scratch of at least `needed` elements; it may be undefined if none are needed.
 inline void check_scratch(const Stream& stream, const char* kernel, const ConstTensor& scratch, DType dtype,
                           const Shape& needed) {
   if (needed.count() == 0) return;

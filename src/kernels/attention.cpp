@@ -34,7 +34,7 @@ void check_attention(const Stream& stream, const char* kernel, const ConstTensor
   check_argument(stream, kernel, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {heads, rows});
 }
 
-// Pairs of query and key below the diagonal, documents not considered.
+// Query-key pairs below the diagonal, ignoring documents.
 int64_t causal_pairs(const ConstTensor& q, const AttentionShape& shape) {
   const int64_t length = shape.sequence_length;
   return q.extent(0) / length * (length * (length + 1) / 2 + length * shape.key_offset);
@@ -49,7 +49,7 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
   const DType dtype = q.dtype();
   check_argument(stream, kName, "out", out, dtype, q.shape());
   check_scratch(stream, kName, scratch, accumulation_type(dtype), attention_scratch(stream, q, k, shape));
-  // q·k and the weighted sum of v, 2 head_dim each, for each pair and query head.
+  // q·k and the weighted sum of v: 2 head_dim operations each, for each pair and query head.
   const int64_t operations = 4 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   const int64_t seen = shape.key_offset + q.extent(0);
   launch(stream, kName, {q, k.rows(0, seen), v.rows(0, seen), start}, {out, log_sum_exp}, operations, dtype,
@@ -71,7 +71,7 @@ void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstT
   check_argument(stream, kName, "d_k", d_k, dtype, k.shape());
   check_argument(stream, kName, "d_v", d_v, dtype, k.shape());
   check_scratch(stream, kName, scratch, accumulation_type(dtype), attention_scratch(stream, q, k, shape));
-  // Five products: scores again, d_out·v, d_q, d_k, d_v.
+  // Five products: scores recomputed, d_out·v, d_q, d_k, d_v.
   const int64_t operations = 10 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations, dtype,
          BodyTable{specification::attention_backward, fast::attention_backward, SHIFTRON_CUDA_BODY(attention_backward)},

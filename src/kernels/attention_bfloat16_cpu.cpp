@@ -1,5 +1,5 @@
-// Attention's tiles in bfloat16 with float32 sums: probabilities and their gradients are rounded once, when they enter
-// the next product. d_k and d_v are summed transposed, so that no tile of scores is ever transposed.
+// Attention's tiles in bfloat16 with float32 sums: probabilities and their gradients are rounded once, before the next
+// product. d_k and d_v are summed transposed, so that no tile of scores has to be transposed.
 #include <cmath>
 
 #include "kernels/attention_tasks.h"
@@ -10,15 +10,16 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kKeys = AttentionTiles::kKeys;
-constexpr int64_t kStride = AttentionTiles::kStride;  // of rows of keys
+constexpr int64_t kStride = AttentionTiles::kStride;  // between rows of keys
 constexpr int64_t kLargestDim = 512;                  // of a head
 
-// A block of keys and values as right operands: of k q (columns, [dim / 2][kStride]), of p v (rows, [kKeys / 2][dim]).
+// A block of keys and values as right operands: of q·k by columns, [dim / 2][kStride]; of p·v by rows,
+// [kKeys / 2][dim].
 struct PackedBlock {
   uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
 };
 
-// What one thread works in.
+// A thread's work buffers.
 struct Workspace {
   Workspace(const AttentionTiles& tiles, float* memory) {
     const int64_t rows = tiles.paired_rows(), dim = tiles.head_dim;
@@ -47,12 +48,13 @@ struct Workspace {
     key_sums = memory;
   }
   float *scores, *d_p, *result, *first, *second;
-  bfloat16 *p, *q, *d_out;  // p: of forward; backward keeps d_scores there
+  bfloat16 *p, *q, *d_out;  // p: of forward; backward stores d_scores there
   uint32_t *p_pairs, *d_pairs, *q_columns, *d_out_columns;
   LeftTile q_transposed, d_out_transposed;
   PackedBlock blocks[AttentionTiles::kSlots];
   PackedBlocks<AttentionTiles::kSlots> packed;
-  // d_k, then d_v of a task's keys: blocks [head_dim][kStride] from the one of first_key on, as many of each.
+  // d_k, then d_v of a task's keys: blocks [head_dim][kStride], starting with the block of first_key; sum_blocks of
+  // each.
   float* key_sums;
   int64_t first_key = 0, sum_blocks = 0;
 };
@@ -94,7 +96,8 @@ class Bfloat16Attention : AttentionTasks {
   }
 
  private:
-  // The block that `begin` is in. Forward reads keys by columns and values by rows, backward both both ways.
+  // Returns the packed block that contains `begin`. Forward reads keys by columns and values by rows; backward reads
+  // both in both layouts.
   const PackedBlock& pack_keys(int64_t begin, int64_t head, Workspace& work) const {
     const int64_t first = begin / kKeys * kKeys;
     const PackedBlock& block = work.blocks[work.packed.slot_of(first / kKeys)];
@@ -117,8 +120,8 @@ class Bfloat16Attention : AttentionTasks {
     return block;
   }
 
-  // Calls body(begin, end, block) for the tile's keys, block by block, packed; `begin` is even, as pairs of
-  // keys are counted from a block's start.
+  // Calls body(begin, end, block) for the tile's keys, one packed block at a time. `begin` is even, because pairs of
+  // keys are counted from the start of a block.
   template <typename Body>
   void for_packed_blocks(int64_t key_begin, int64_t key_end, int64_t head, Workspace& work, const Body& body) const {
     for_key_blocks(key_begin / 2 * 2, key_end,
@@ -150,8 +153,7 @@ class Bfloat16Attention : AttentionTasks {
     pack_bfloat16(head_rows<bfloat16>(from, tile.row, first_head, tiles.group), tile.positions, to);
   }
 
-  // Packs q and d_out, as rows and transposed, and the numbers of each row: log_sum_exp in `first`, delta in
-  // `second`.
+  // Packs q and d_out, as rows and transposed, and the numbers of each row: log_sum_exp in `first`, delta in `second`.
   void prepare_backward(const AttentionGradients& gradients, const Tile& tile, int64_t head, Workspace& work) const {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     pack_rows(q_, tile, first_head, work.q);
@@ -163,7 +165,8 @@ class Bfloat16Attention : AttentionTasks {
     read_numbers(gradients.log_sum_exp, tile, head, work.first);
   }
 
-  // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
+  // Adds the contributions of the keys [key_begin, key_end) of a tile to their d_k and d_v (for_keys), and writes d_q
+  // (for_queries).
   void backward_tile(const AttentionGradients& gradients, const Tile& tile, int64_t head, int64_t key_begin,
                      int64_t key_end, bool for_queries, bool for_keys, Workspace& work) const {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
@@ -178,7 +181,7 @@ class Bfloat16Attention : AttentionTasks {
                     work.d_p, kStride, &ahead);
       softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, kStride, scale_, work.first, work.second,
                                      work.scores, work.d_p, work.p, work.p_pairs, work.d_pairs);
-      if (for_keys) {  // the key before an odd key_begin may be another task's
+      if (for_keys) {  // the key before an odd key_begin may belong to another task
         const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
         body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kStride, true,
                       key_gradient(0, begin + skipped, work), kStride, &ahead);
@@ -196,7 +199,7 @@ class Bfloat16Attention : AttentionTasks {
     }
   }
 
-  // Where d_k (index 0) or d_v (1) of a key is summed.
+  // Where d_k (index 0) or d_v (1) of a key is accumulated.
   float* key_gradient(int64_t index, int64_t key, const Workspace& work) const {
     const int64_t block = key / kKeys - work.first_key / kKeys;
     return work.key_sums + (index * work.sum_blocks + block) * dim_ * kStride + key % kKeys;
@@ -237,7 +240,7 @@ class Bfloat16Attention : AttentionTasks {
 
 bool attention_in_bfloat16(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v) {
   const int64_t dim = q.extent(2);
-  // Pairs of elements are read as words, also from row to row. A few rows do not repay the packing of all their keys.
+  // Pairs of elements are read as words in every row. With only a few rows, packing all their keys does not pay.
   const bool in_words = dim % 2 == 0 && k.stride(0) % 2 == 0 && v.stride(0) % 2 == 0;
   const AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), dim, AttentionTiles::kPairedRows);
   return q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 && dim <= kLargestDim &&

@@ -1,4 +1,4 @@
-// Choices of attention as JSON: one object a problem, strides as [row, head], knobs as [number, value].
+// Choices of attention as JSON: one object per problem, strides as [row, head], knobs as [number, value].
 #include "kernels/attention_choices.h"
 
 #include <span>
@@ -20,7 +20,7 @@ const char* name_of(AttentionPass pass) {
   return pass == AttentionPass::forward ? "forward" : "backward";
 }
 
-// Those that a pass has.
+// The strides that a pass has.
 auto strides_of(AttentionPass pass) {
   return std::span(kStrides).first(pass == AttentionPass::forward ? 4 : std::size(kStrides));
 }

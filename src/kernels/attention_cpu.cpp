@@ -1,5 +1,5 @@
 // Causal grouped-query attention on the CPU in tiles of float32: small products, online softmax (Milakov and Gimelshein
-// 2018; Dao et al. 2022), probabilities made again in backward. Rows of a tile: positions × query heads of a KV head.
+// 2018; Dao et al. 2022), probabilities recomputed in backward. Rows of a tile: positions × query heads of a KV head.
 #include <atomic>
 #include <cmath>
 #include <type_traits>
@@ -15,8 +15,9 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kKeys = AttentionTiles::kKeys;
-constexpr int64_t kStride = AttentionTiles::kStride;  // of rows of keys
-// So few rows in forward do not repay that keys are turned; their products, which read rows of keys, are the library's.
+constexpr int64_t kStride = AttentionTiles::kStride;  // between rows of keys
+// With so few rows in forward, transposing the keys does not pay: the library computes the products, reading rows of
+// keys.
 constexpr int64_t kFewRows = 32;
 
 // Rows in float32.
@@ -31,7 +32,7 @@ struct PackedBlock {
   float* values;  // by rows in forward, by columns in backward
 };
 
-// What one thread works in.
+// A thread's work buffers.
 struct Workspace {
   Workspace(const AttentionTiles& tiles, float* memory) {
     const int64_t rows = tiles.tile_rows(), dim = tiles.head_dim;
@@ -53,7 +54,7 @@ struct Workspace {
   float *scores, *d_scores, *q, *d_out, *result, *first, *second;
   PackedBlock blocks[AttentionTiles::kSlots];
   PackedBlocks<AttentionTiles::kSlots> packed;
-  // d_k, then d_v of a task's keys, [keys, head_dim] each from first_key on.
+  // d_k, then d_v of a task's keys: [keys, head_dim] each, starting at first_key.
   float* key_sums;
   int64_t first_key = 0, sum_keys = 0;
 };
@@ -103,7 +104,7 @@ class Attention : AttentionTasks {
  private:
   bool few() const { return !backward_ && tiles.tile_rows() <= kFewRows; }
 
-  // The block that `begin` is in, packed when the thread meets it.
+  // Returns the block that contains `begin`; packs it when the thread first needs it.
   const PackedBlock& pack_keys(int64_t begin, int64_t head, Workspace& work) const {
     const int64_t first = begin / kKeys * kKeys;
     const PackedBlock& block = work.blocks[work.packed.slot_of(first / kKeys)];
@@ -118,7 +119,7 @@ class Attention : AttentionTasks {
       pack(v, count, 1.0f, block.values);
     return block;
   }
-  // The keys and values from `begin` on to the end of its block, in float32.
+  // Keys and values from `begin` to the end of its block, in float32.
   std::pair<Operand, Operand> keys_by_rows(int64_t begin, int64_t head, Workspace& work) const {
     if constexpr (std::is_same_v<T, float>) {
       const HeadRows<const T> k = head_rows<T>(k_, begin, head, 1), v = head_rows<T>(v_, begin, head, 1);
@@ -167,7 +168,8 @@ class Attention : AttentionTasks {
     }
   }
 
-  // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
+  // Adds the contributions of the keys [key_begin, key_end) of a tile to their d_k and d_v (for_keys), and writes d_q
+  // (for_queries).
   void backward_tile(const AttentionGradients& gradients, const Tile& tile, int64_t head, int64_t key_begin,
                      int64_t key_end, bool for_queries, bool for_keys, Workspace& work) const {
     const int64_t rows = tile.positions * tiles.group, first_head = head * tiles.group;
@@ -187,7 +189,8 @@ class Attention : AttentionTasks {
       softmax_gradient_tile(mask(tile, begin, end), tile.positions, kStride, log_sum_exp, delta, work.scores,
                             work.d_scores);
       if (for_keys) {
-        // Keys before the tile's rows have sums of tiles before it; its own are met here first.
+        // Keys before the tile's rows already have sums from earlier tiles; for the tile's own keys these are the
+        // first.
         const int64_t own = std::clamp(tile.row, begin, end);
         add_key_gradients(rows, begin, begin, own, true, work, &ahead);
         add_key_gradients(rows, begin, own, end, false, work, &ahead);
@@ -202,8 +205,8 @@ class Attention : AttentionTasks {
     }
   }
 
-  // d_k and d_v of the keys [begin, end), of which the tile's columns from the key `column` on tell; keep: there are
-  // sums.
+  // Adds to d_k and d_v of the keys [begin, end); `column` is the key of the tile's first column. keep: there are sums
+  // already.
   void add_key_gradients(int64_t rows, int64_t column, int64_t begin, int64_t end, bool keep, const Workspace& work,
                          LinesAhead* ahead) const {
     const int64_t at = begin - column;
@@ -213,7 +216,7 @@ class Attention : AttentionTasks {
                          key_gradient(1, begin, work), dim_, ahead);
   }
 
-  // Where d_k (index 0) or d_v (1) of a key is summed.
+  // Where d_k (index 0) or d_v (1) of a key is accumulated.
   float* key_gradient(int64_t index, int64_t key, const Workspace& work) const {
     return work.key_sums + (index * work.sum_keys + key - work.first_key) * dim_;
   }

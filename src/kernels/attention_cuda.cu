@@ -1,5 +1,6 @@
-// Bodies of attention. In bfloat16 cuDNN's plans serve shapes of training; what they do not serve (float32, decoding,
-// rows that are not aligned) is done by kernels of our own, a warp for each row and head, in the specification's order.
+// Bodies of attention. In bfloat16 cuDNN's plans handle the shapes of training. What they do not support (float32,
+// decoding, unaligned rows) runs in our own kernels, with a warp for each row and head, in the order of the reference
+// implementation.
 #include <cmath>
 
 #include "kernels/attention_head_dim.h"
@@ -38,7 +39,7 @@ struct RowShape {
   float scale;
 };
 
-// What a lane has of a row: elements lane, lane + 32, …
+// A lane's part of a row: elements lane, lane + 32, …
 template <int kCount>
 struct LaneRow {
   float values[kCount];
@@ -60,7 +61,7 @@ struct LaneRow {
       if (place < head_dim) to[place] = from_float<T>(values[i]);
     }
   }
-  // In every lane.
+  // Every lane gets the result.
   __device__ float dot(const LaneRow& other) const {
     float sum = 0;
     for (int i = 0; i < kCount; ++i) sum += values[i] * other.values[i];
@@ -74,7 +75,7 @@ struct LaneRow {
   }
 };
 
-// The row of a warp, in blocks of kBlockRows.
+// The row that a warp processes, in blocks of kBlockRows.
 __device__ inline int64_t warp_row() {
   return static_cast<int64_t>(blockIdx.x) * kBlockRows + threadIdx.x / kWarp;
 }
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(kBlock)
   await_earlier_kernels();
   const int64_t row = warp_row();
   const int64_t head = blockIdx.y;
-  if (row >= shape.rows) return;  // a whole warp, and the block has no barrier
+  if (row >= shape.rows) return;  // the whole warp returns, and the block has no barrier
   const LaneRow<kCount> query(q.at(row, head), shape.head_dim);
   LaneRow<kCount> sums;
   float maximum = -INFINITY;
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   const LaneRow<kCount> key(saved.k.at(row, kv_head), shape.head_dim);
   const LaneRow<kCount> value(saved.v.at(row, kv_head), shape.head_dim);
   LaneRow<kCount> key_sums, value_sums;
-  // Rows of other samples start behind this one.
+  // Rows of other samples start after this one.
   for (int64_t head = kv_head * shape.group; head < (kv_head + 1) * shape.group; ++head) {
     for (int64_t seen = row; seen < shape.rows && saved.start[seen] <= row; ++seen) {
       const LaneRow<kCount> query(saved.q.at(seen, head), shape.head_dim);
@@ -174,7 +175,7 @@ int64_t blocks_of(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }
 
-// body(how many elements a lane has), a constant.
+// Calls body(number of elements per lane), which is a compile-time constant.
 template <typename Body>
 void for_lane_count(const char* name, int64_t head_dim, Body&& body) {
   CHECK(head_dim <= kMostHeadDimOnCuda, name, ": head_dim ", head_dim, " is above ", kMostHeadDimOnCuda);
@@ -203,14 +204,14 @@ HeadStrides strides_of(const ConstTensor& x) {
   return {x.stride(0), x.stride(1)};
 }
 
-// Whether cuDNN may be asked for a plan: of the tensors' types, and how their rows lie.
+// Whether cuDNN may be asked for a plan, judging by the tensors' types and the layout of their rows.
 bool may_be_planned(std::initializer_list<ConstTensor> rows, const ConstTensor& log_sum_exp,
                     const AttentionShape& shape) {
   const auto aligned = [](const ConstTensor& x) { return reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0; };
   for (const ConstTensor& tensor : rows) {
     if (tensor.dtype() != DType::bfloat16 || !in_packs({tensor})) return false;
   }
-  // Of samples of one row cuDNN 9.19 gives d_q that is no number (seen on an H200).
+  // For samples of one row, cuDNN 9.19 returns NaN in d_q (seen on an H200).
   return shape.key_offset == 0 && shape.sequence_length > 1 && aligned(log_sum_exp);
 }
 
@@ -231,7 +232,8 @@ AttentionProblem problem_of(const CudaContext& context, AttentionPass pass, cons
           .statistics = log_sum_exp.stride(0)};
 }
 
-// Whether cuDNN did it. The starts that a plan reads stand at the beginning of the scratch; the rest is the plan's.
+// Returns whether cuDNN ran it. The starts that a plan reads are at the beginning of the scratch; the plan uses the
+// rest.
 bool ran_plan(const CudaContext& context, const char* name, const AttentionProblem& problem, const ConstTensor& start,
               std::map<AttentionTensor, void*> tensors, const Tensor& scratch) {
   const int64_t rows = start.extent(0);

@@ -1,4 +1,4 @@
-// Descriptors of cuDNN's backend, as attention's graphs and plans are made of them.
+// Descriptors of cuDNN's backend, from which attention's graphs and plans are built.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -18,23 +18,24 @@ struct DestroyDescriptor {
 };
 using Descriptor = std::unique_ptr<void, DestroyDescriptor>;
 
-// What the library does not serve; other failures of it are Errors alone.
+// Something that the library does not support. Its other failures are plain Errors.
 struct Unserved : Error {
   explicit Unserved(const std::string& message) : Error(message, ExitCode::crash) {}
 };
 
-// A plan that was made, and fails where it is executed.
+// A plan that was built but failed when it was executed.
 struct FailedExecution : Error {
   explicit FailedExecution(const std::string& message) : Error(message, ExitCode::crash) {}
 };
 
-// What cuDNN says of a failed call, with the call and what it was for.
+// Throws cuDNN's message about a failed call, with the call and what it was for.
 [[noreturn]] void throw_dnn(cudnnStatus_t status, const char* call, const std::string& about);
 inline void check_dnn(cudnnStatus_t status, const char* call, const AttentionProblem& problem) {
   if (status != CUDNN_STATUS_SUCCESS) throw_dnn(status, call, problem.text());
 }
 
-// Makes descriptors, which `kept` owns, for a problem that outlives it. Error with that where the library refuses.
+// Makes descriptors, which `kept` owns, for a problem that outlives it. Throws an Error with the problem if the library
+// refuses.
 class Maker {
  public:
   Maker(std::vector<Descriptor>& kept, const AttentionProblem& problem) : kept_(kept), problem_(problem) {}
@@ -62,7 +63,7 @@ class Maker {
     set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &part);
   }
 
-  // Writes the first `count` values; how many there are, of which the library may tell no more than `count`.
+  // Writes the first `count` values and returns how many there are; the library may report no more than `count`.
   int64_t get(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
               int64_t count, void* values) {
     int64_t found = 0;
@@ -75,7 +76,7 @@ class Maker {
     get(descriptor, name, CUDNN_TYPE_INT64, 1, &value);
     return value;
   }
-  // At most `most` parts of one type.
+  // At most `most` parts, all of one type.
   std::vector<cudnnBackendDescriptor_t> get_parts(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                                                   cudnnBackendDescriptorType_t type, int64_t most) {
     std::vector<cudnnBackendDescriptor_t> parts;

@@ -1,5 +1,5 @@
-// Engine configurations are always made from a choice: what is offered is read out as one first, so that a choice that
-// was kept takes the same way.
+// Engine configurations are always built from a choice: engines that the library offers are first converted to choices,
+// so that stored choices take the same path.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace shiftron::cuda {
 namespace {
 
-// Null for the device behind a handle.
+// Null for the device of a handle.
 cudnnBackendDescriptor_t described_device(Maker& maker, const AttentionTarget& target) {
   if (target.handle) return nullptr;
   const auto device = maker.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
@@ -47,7 +47,7 @@ AttentionChoice choice_of(Maker& maker, cudnnBackendDescriptor_t configuration, 
                          .knobs = {},
                          .workspace = maker.get_number(configuration, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE),
                          .seconds = 0};
-  // Asked for none, the library says that there are none.
+  // If asked for zero knobs, the library reports that there are none; so this asks for the largest possible number.
   for (const auto knob : maker.get_parts(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                          CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
     cudnnBackendKnobType_t type{};
@@ -66,7 +66,7 @@ cudnnBackendDescriptor_t configuration_of(Maker& maker, cudnnBackendDescriptor_t
   maker.finalize(engine);
   std::vector<cudnnBackendDescriptor_t> knobs;
   for (const auto& [number, value] : choice.knobs) {
-    const auto type = static_cast<int32_t>(number);  // of a file: perhaps none of this library's enumerators
+    const auto type = static_cast<int32_t>(number);  // from a file, so it may not be an enumerator of this library
     static_assert(sizeof(type) == sizeof(cudnnBackendKnobType_t));
     const auto knob = knobs.emplace_back(maker.make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
     maker.set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, &type);
@@ -83,7 +83,7 @@ cudnnBackendDescriptor_t configuration_of(Maker& maker, cudnnBackendDescriptor_t
   return configuration;
 }
 
-// What the library says of its last call, which failed.
+// The library's message about its last call, which failed.
 std::string failure(cudnnStatus_t status) {
   std::array<char, 1024> message{};
   cudnnGetLastErrorString(message.data(), message.size());

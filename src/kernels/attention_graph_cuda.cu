@@ -1,5 +1,5 @@
-// The graphs, in the shapes that cuDNN recognises as attention. Tensors of rows are seen as [samples, heads, length,
-// head_dim], scores as [samples, heads, length, length]; query head i meets KV head i / (heads / kv_heads).
+// The graphs, in the shapes that cuDNN recognises as attention. Tensors of rows are viewed as [samples, heads, length,
+// head_dim], scores as [samples, heads, length, length]; query head i uses KV head i / (heads / kv_heads).
 #include <array>
 
 #include "kernels/attention_graph_cuda.h"
@@ -16,11 +16,11 @@ struct Value {
   Dims dims{};
 };
 
-// Strides of elements that lie one behind the other.
+// Strides of contiguous elements.
 Dims packed(const Dims& dims) {
   return {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
 }
-// With the last two exchanged.
+// With the last two dims exchanged.
 Dims turned(const Dims& of) {
   return {of[0], of[1], of[3], of[2]};
 }
@@ -55,17 +55,18 @@ class Operations {
   Value pointwise(cudnnPointwiseMode_t mode, Value y, Value x, Value b = {}, Value condition = {}) {
     return pointwise(make_pointwise(mode, CUDNN_DATA_FLOAT, -1), y, x, b, condition);
   }
-  // y = whether x and b compare so.
+  // y = result of comparing x with b.
   Value compare(cudnnPointwiseMode_t mode, Value y, Value x, Value b) {
     return pointwise(make_pointwise(mode, CUDNN_DATA_BOOLEAN, -1), y, x, b, {});
   }
-  // int32: the place of each of x's elements along a dim.
+  // int32: the index of each of x's elements along a dim.
   Value index(Value x, int64_t dim) {
     return pointwise(make_pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, dim),
                      between(CUDNN_DATA_INT32, x.dims), x, {}, {});
   }
 
-  // y = x summed, or its maximum, over the dims in which y has fewer elements: one of as many as follow each other.
+  // y = the sum or the maximum of x over the dims in which y has fewer elements; each element of y covers as many
+  // consecutive ones of x.
   Value reduce(cudnnReduceTensorOp_t what, Value y, Value x) {
     const auto how = maker_.make(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     maker_.set(how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, &what);
@@ -78,7 +79,7 @@ class Operations {
     return add(operation, y);
   }
 
-  // x, whose elements lie at `strides`, with the last two dims exchanged.
+  // x, stored with `strides`, with its last two dims exchanged.
   Value transposed(Value x, cudnnDataType_t type, const Dims& strides) {
     const Value y = describe(next_++, type, turned(x.dims), turned(strides), true, false);
     const auto operation = maker_.make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
@@ -131,7 +132,7 @@ class Operations {
   int64_t next_ = 100;  // numbers of virtual tensors, above AttentionTensor
 };
 
-// What both passes begin with, and their shapes.
+// What both passes start with, and their shapes.
 class AttentionGraph {
  public:
   AttentionGraph(Maker& maker, const AttentionProblem& problem)
@@ -186,7 +187,7 @@ class AttentionGraph {
       operations_.matmul(e, keys, rows(kQueryGradient, query_dims_, problem_.d_q));
       return operations_.all();
     }
-    // Blocks of keys add to these at the same time, in any order.
+    // Blocks of keys add to these sums at the same time, in any order.
     const Value sum = operations_.tensor(kQuerySum, CUDNN_DATA_FLOAT, query_dims_, packed(query_dims_));
     operations_.matmul(e, keys, sum);
     operations_.pointwise(CUDNN_POINTWISE_IDENTITY, rows(kQueryGradient, query_dims_, problem_.d_q), sum);
@@ -220,7 +221,7 @@ class AttentionGraph {
     return operations_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, in_float(score_dims_), causal, infinity, own);
   }
 
-  // delta = Σ d_out out, of each row and head.
+  // delta = Σ d_out out, for each row and head.
   Value out_products(Value d_out) {
     const Value out = rows(kOut, query_dims_, problem_.out);
     const Value products = operations_.pointwise(CUDNN_POINTWISE_MUL, in_float(query_dims_), d_out, out);
@@ -229,7 +230,7 @@ class AttentionGraph {
     return operations_.pointwise(CUDNN_POINTWISE_MUL, delta, sum, operations_.scalar(kOne));
   }
   Value turned_scores(Value scores) { return operations_.transposed(scores, CUDNN_DATA_BFLOAT16, packed(score_dims_)); }
-  // What `number` is for: weights x, summed over the query heads of a KV head.
+  // Computes the tensor `number`: weights x, summed over the query heads of a KV head.
   void group_sum(AttentionTensor number, const HeadStrides& of, Value weights, Value x) {
     const Value result = rows(number, key_dims_, of);
     if (problem_.heads == problem_.kv_heads) {

@@ -1,10 +1,10 @@
-// How wide heads may be on a GPU.
+// The largest head_dim supported on a GPU.
 #pragma once
 
 #include <cstdint>
 
 namespace shiftron {
 
-inline constexpr int64_t kMostHeadDimOnCuda = 256;  // elements that the lanes of a warp keep
+inline constexpr int64_t kMostHeadDimOnCuda = 256;  // elements that the lanes of a warp hold
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// The loops of attention between its products in bfloat16, 16 columns at a time.
+// The loops of attention between its bfloat16 products, 16 columns at a time.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -11,7 +11,7 @@
 namespace shiftron::fast {
 namespace {
 
-// The columns of the tile that a row sees: [begin, end), and which of a vector's those are.
+// The columns of the tile that a row sees, [begin, end), and a mask of those within a vector.
 struct Seen {
   int64_t begin, end;
   __mmask16 of(int64_t vector) const {
@@ -26,7 +26,7 @@ Seen seen_by(const TileMask& mask, int64_t position) {
   return {begin, std::clamp<int64_t>(mask.last + position + 1 - mask.begin, begin, mask.columns)};
 }
 
-// What the rows see, one after the other.
+// What each row sees, one row after another.
 class RowsSeen {
  public:
   explicit RowsSeen(const TileMask& mask) : mask_(mask) {}
@@ -45,8 +45,8 @@ class RowsSeen {
   int64_t position_ = 0, head_ = 0;
 };
 
-// The vectors of two rows: [begin, end) that one of them sees something of, of these [whole, masked) that both see
-// whole.
+// The vectors of two rows: in [begin, end) at least one row sees something; within these, both rows see all of
+// [whole, masked).
 struct Vectors {
   Vectors(const Seen& a, const Seen& b) {
     const auto first = [](const Seen& of) { return of.begin / kLanes; };
@@ -58,14 +58,14 @@ struct Vectors {
     whole = std::clamp((std::max(a.begin, b.begin) + kLanes - 1) / kLanes, begin, end);
     masked = std::clamp(std::min(a.end, b.end) / kLanes, whole, end);
   }
-  // body(vector, whole) for all of them.
+  // Calls body(vector, whole) for all of them.
   template <typename Body>
   [[gnu::always_inline]] SHIFTRON_BFLOAT16_TARGET void each(const Body& body) const {
     for (int64_t i = begin; i < whole; ++i) body(i, std::false_type());
     for (int64_t i = whole; i < masked; ++i) body(i, std::true_type());
     for (int64_t i = masked; i < end; ++i) body(i, std::false_type());
   }
-  // The whole ones by twos.
+  // Takes the whole ones two at a time.
   template <typename One, typename Two>
   [[gnu::always_inline]] SHIFTRON_BFLOAT16_TARGET void each_or_two(const One& one, const Two& two) const {
     for (int64_t i = begin; i < whole; ++i) one(i);
@@ -92,7 +92,7 @@ SHIFTRON_VECTOR_INLINE __m512 quarters(__m512 a, __m512 b) {
   return Combine::of(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
 }
 
-// Lane i: the lanes of rows[i], combined in an order that is the same for all rows.
+// Lane i of the result: the lanes of rows[i], combined in an order that is the same for all rows.
 template <typename Combine>
 SHIFTRON_VECTOR_INLINE __m512 of_each(const __m512 (&rows)[kLanes]) {
   __m512 fours[4];
@@ -110,12 +110,12 @@ SHIFTRON_VECTOR_INLINE void store(void* to, __m256i values) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), values);
 }
 
-// exp(score · scale − reference) of sixteen scores; both factors times log2(e).
+// exp(score · scale − reference) of sixteen scores; scale and reference are already multiplied by log2(e).
 SHIFTRON_VECTOR_INLINE __m512 exponential_of(const float* scores, __m512 scale, __m512 reference) {
   return power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores), scale, reference));
 }
 
-// Words of an element of the lower half, low, and one of the upper half.
+// Words with one element of the lower half (low) and one of the upper half.
 SHIFTRON_VECTOR_INLINE __m512i paired(__m512i halves) {
   return _mm512_permutexvar_epi16(_mm512_loadu_si512(kByTurns<kLanes>.data()), halves);
 }
@@ -178,13 +178,13 @@ SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_
   const __m512 by = _mm512_set1_ps(scale * kLog2E), lowest = _mm512_set1_ps(-INFINITY);
   const int64_t all = vectors_of(mask), rows = positions * mask.group;
   RowsSeen next(mask);
-  for (int64_t begin = 0; begin < rows; begin += kLanes) {  // sixteen rows, whose numbers are one vector each
+  for (int64_t begin = 0; begin < rows; begin += kLanes) {  // sixteen rows; each of their numbers fits into one vector
     const int64_t count = std::min(kLanes, rows - begin);
     const __mmask16 these = first_lanes(count);
     Seen seen[kLanes];
     __m512 of_rows[kLanes];
     for (int64_t row = 0; row < kLanes; ++row) {
-      __m512 largest[2] = {lowest, lowest};  // by turns, as each waits for the one before
+      __m512 largest[2] = {lowest, lowest};  // used alternately, because each maximum waits for the previous one
       if (row < count) {
         seen[row] = next.take();
         const float* at = scores + (begin + row) * stride;
@@ -206,7 +206,7 @@ SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_
     const __m512 before = first ? lowest : _mm512_maskz_loadu_ps(these, maxima + begin);
     const __m512 maximum = _mm512_max_ps(largest, before);
     _mm512_mask_storeu_ps(maxima + begin, these, maximum);
-    // Where nothing is seen, or nothing finite, the reference is 0.
+    // If nothing is seen, or nothing finite, the reference is 0.
     const __mmask16 some = _mm512_cmp_ps_mask(maximum, lowest, _CMP_NEQ_UQ);
     const __m512 offsets = _mm512_maskz_mul_ps(some, maximum, _mm512_set1_ps(kLog2E));
     alignas(64) float offset[kLanes];

@@ -1,4 +1,4 @@
-// The loops of the CPU's attention between its products, cloned per instruction set.
+// The loops of the CPU's attention between its matrix products, cloned per instruction set.
 #include <cmath>
 
 #include "kernels/attention_loops.h"
@@ -46,7 +46,7 @@ SHIFTRON_INLINE void products_of_rows(const T* a, int64_t position_stride, int64
 }
 
 // The columns of the tile that a position sees, [first, second), and the columns [begin, end) around them that vectors
-// of 16 cover: rows have room for whole vectors, so no loop below has a remainder.
+// of 16 cover. Rows have room for whole vectors, so no loop below has a remainder.
 struct Band {
   int32_t first, second, begin, end;
 };

@@ -1,4 +1,4 @@
-// Choices and plans, the pieces of a problem, and where in the scratch a plan finds what it asks for.
+// Choices and plans, the pieces of a problem, and where a plan's memory is in the scratch.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using Tensors = std::map<cuda::AttentionTensor, void*>;
 
-constexpr size_t kMostPlans = 256;  // samples of evaluations may have many lengths
+constexpr size_t kMostPlans = 256;  // samples of evaluations may have many different lengths
 constexpr int64_t kAlignment = 16;  // bytes, of the memory of a graph's tensors
 
 // The tensors of the piece that begins with this sample and this KV head.
@@ -91,7 +91,7 @@ bool CudaAttention::serves(const AttentionProblem& problem, int64_t room) {
   return true;
 }
 
-// All that can be planned where they will be timed, else the first; at least one.
+// Returns all engines that can be planned if they will be timed, otherwise the first one; at least one.
 std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem& piece, int64_t room) {
   const int64_t left = room - cuda::PlanMemory(piece).bytes();
   std::vector<Candidate> candidates;
@@ -143,9 +143,9 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
     if (own.query_sum > 0) of_piece[cuda::kQuerySum] = memory + own.delta;
     candidate.plan->execute(handle_, of_piece, memory + own.bytes());
   };
-  if (candidates.size() > 1 && !choices_.of.contains(piece)) {  // each writes all results
+  if (candidates.size() > 1 && !choices_.of.contains(piece)) {  // each candidate writes all results
     size_t failed = 0;
-    // One that fails leaves the choice to the others; a device that is lost has them fail too.
+    // A candidate that fails is skipped. If the device is lost, all of them fail.
     std::erase_if(candidates, [&](Candidate& candidate) {
       try {
         candidate.choice.seconds = cuda::seconds_of(stream, cold_, [&] { execute(candidate, 0, 0); });
@@ -166,7 +166,7 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
   }
 }
 
-// For one more plan, in place of the one whose last use is longest ago.
+// Makes room for one more plan by removing the least recently used one.
 void CudaAttention::make_room() {
   if (plans_.size() < kMostPlans) return;
   wait();

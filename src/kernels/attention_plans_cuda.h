@@ -1,4 +1,4 @@
-// Attention of one CUDA stream by cuDNN: the engine of each shape is chosen once and kept, and so is its plan.
+// Attention by cuDNN on one CUDA stream: the engine for each shape is chosen once and kept with its plan.
 #pragma once
 
 #include <map>
@@ -14,33 +14,35 @@
 
 namespace shiftron {
 
-// Of one stream; one thread hands over. Whoever makes the stream owns it, and destroys it behind its last attention.
+// Belongs to one stream; one thread launches. The code that creates the stream owns it and destroys it after its last
+// attention.
 class CudaAttention {
  public:
-  // `device` is a name. Deterministic backwards go in pieces that keep at most so many bytes of scores.
+  // `device` is a name. Deterministic backwards run in pieces that keep at most most_scores bytes of scores.
   explicit CudaAttention(const std::string& device, int64_t most_scores = cuda::kMostScores);
   ~CudaAttention();
   CudaAttention(const CudaAttention&) = delete;
   CudaAttention& operator=(const CudaAttention&) = delete;
 
-  // Whether cuDNN has a plan, which is made at the first question, that does with `room` bytes of scratch. Where not,
-  // refusals() says why; but a choice that was adopted and cannot be planned is an Error.
+  // Whether cuDNN has a plan that needs at most `room` bytes of scratch; the first query builds the plan. If not,
+  // refusals() says why. An adopted choice that cannot be planned is an Error.
   bool serves(const AttentionProblem& problem, int64_t room);
-  // In the stream's order, of a problem that is served. `tensors`: all but kDelta, kQuerySum and the numbers; scratch
-  // [bytes / 4] float32, of at least the room that was named.
+  // Runs a problem that is served, in the stream's order. `tensors`: all except kDelta, kQuerySum and the scalars.
+  // scratch [bytes / 4] float32, at least the `room` that was given to serves().
   void run(CUstream_st* stream, const AttentionProblem& problem, const std::map<cuda::AttentionTensor, void*>& tensors,
            Tensor scratch);
 
-  // While true the first run of a problem without a choice times the engines that the library offers and waits for
-  // them. While false (as it begins) such a problem takes the first that can be planned.
+  // While true, the first run of a problem without a choice times the engines that the library offers and waits for
+  // them. While false (the default), such a problem takes the first engine that can be planned.
   void time_candidates(bool timed);
   const AttentionChoices& choices() const { return choices_; }
-  // From now on problems take these, those planned before too, whose plans are made here where they are others: to load
-  // one may wait for the whole device. Error(bad_input) where device or library are others.
+  // From now on problems use these choices, including problems that were already planned. Plans that change are built
+  // here, because loading one may wait for the whole device. Error(bad_input) if they are for another device or library
+  // version.
   void adopt(const AttentionChoices& choices);
 
   const std::vector<std::string>& refusals() const { return refusals_; }
-  // Engines that were to be timed and were not: they ask for more memory than there is, or fail.
+  // Engines that should have been timed but were not, because they needed more memory than there was, or failed.
   const std::vector<std::string>& untimed() const { return untimed_; }
 
  private:
@@ -49,7 +51,7 @@ class CudaAttention {
     std::unique_ptr<cuda::AttentionPlan> plan;
   };
   struct Planned {
-    std::vector<Candidate> candidates;  // the first is taken; slower ones stay for what may be adopted
+    std::vector<Candidate> candidates;  // the first is used; slower ones are kept in case their choice is adopted
     int64_t last_use = 0;
   };
 

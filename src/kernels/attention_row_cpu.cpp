@@ -1,5 +1,5 @@
-// Attention of a single query row on the CPU: keys and values are read once, where they lie, in blocks with online
-// softmax (Milakov and Gimelshein 2018). Blocks are the tasks of threads; their results are joined in order.
+// Attention of a single query row on the CPU: keys and values are read once, in place, in blocks with online softmax
+// (Milakov and Gimelshein 2018). Blocks are the tasks of threads; their results are combined in order.
 #include <cmath>
 #include <type_traits>
 
@@ -10,16 +10,16 @@
 namespace shiftron::fast {
 namespace {
 
-constexpr int64_t kStep = 64;    // keys whose scores are in work at once
+constexpr int64_t kStep = 64;    // keys whose scores are computed at a time
 constexpr int64_t kBlock = 256;  // keys of a task, at least
 constexpr int64_t kMostBlocks = 8;
 
-// The sums of one query head over some keys: Σ exp(score − maximum) v, [head_dim], in front of these two.
+// Sums of one query head over some keys. Σ exp(score − maximum) v, [head_dim], is stored in front of these two.
 struct Partial {
   float maximum, sum;
 };
 
-// What a task reads: rows of one KV head, the query heads of its group.
+// What a task reads: rows of one KV head, and the query heads of its group.
 template <typename T>
 struct Keys {
   const T *k, *v;
@@ -30,7 +30,7 @@ struct Queries {
   int64_t group, head_dim;
 };
 
-// Keys and values are taken four at a time: short loops of their own cost more than what they do.
+// Takes four keys or values at a time, because separate short loops have more overhead than work.
 template <typename T>
 SHIFTRON_INLINE void score(const float* q, const T* k, int64_t stride, int64_t count, int64_t head_dim, float* scores) {
   int64_t i = 0;
@@ -58,7 +58,7 @@ SHIFTRON_INLINE void score(const float* q, const T* k, int64_t stride, int64_t c
   for (; i < kStep; ++i) scores[i] = -INFINITY;
 }
 
-// scores ← exp(score − maximum); the maximum counts earlier keys too, whose sums are shrunk to it.
+// scores ← exp(score − maximum). The maximum includes earlier keys, whose sums are rescaled to it.
 SHIFTRON_INLINE void soften(float* scores, int64_t head_dim, Partial& partial, float* result) {
   int32_t order = order_of(partial.maximum);
 #pragma omp simd reduction(max : order)
@@ -131,7 +131,7 @@ SHIFTRON_CLONES void attend(const Queries& queries, const Keys<bfloat16>& keys, 
   attend_width(queries, keys, partials);
 }
 
-// Joins the blocks of one query head into the first; returns log Σ exp.
+// Combines the blocks of one query head into the first; returns log Σ exp.
 SHIFTRON_CLONES float join(int64_t blocks, int64_t stride, int64_t head_dim, float* result, Partial* end) {
   for (int64_t block = 1; block < blocks; ++block) {
     const float* other = result + block * stride;
@@ -154,7 +154,7 @@ bool attend_all(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& 
                 int64_t behind, const Tensor& out, const Tensor& log_sum_exp, const Tensor& scratch) {
   const int64_t heads = q.extent(1), width = q.extent(2), kv_heads = k.extent(1), group = heads / kv_heads;
   const int64_t partial = group * (width + 2);  // floats
-  // What fits the scratch that one thread of the tiles has, so that the number of threads changes nothing.
+  // Limited to the scratch of one thread of the tiled version, so that the result does not depend on the thread count.
   const int64_t room = AttentionTiles(1, group, width, AttentionTiles::kRows).thread_floats() - heads * width;
   const int64_t most = std::min(kMostBlocks, room / (kv_heads * partial));
   if (most < 1) return false;

@@ -1,4 +1,5 @@
-// Specification of causal attention: softmax with a running maximum (Milakov and Gimelshein 2018), one row at a time.
+// Reference implementation of causal attention: softmax with a running maximum (Milakov and Gimelshein 2018), one row
+// at a time.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// How the CPU's attention is cut: tiles of query positions, blocks of keys, tasks for threads.
+// How the CPU's attention is divided: tiles of query positions, blocks of keys, tasks for threads.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ HeadRows<T> head_rows(const Tensor& tensor, int64_t row, int64_t head, int64_t g
           group, tensor.extent(2)};
 }
 
-// The positions [row, row + positions) of one sample and the keys that they see: [key_begin, key_end). The thread's
-// next tile in that sample has next_positions from next_row on: 0 behind the last.
+// The positions [row, row + positions) of one sample and the keys that they see, [key_begin, key_end). The thread's
+// next tile in that sample has next_positions positions from next_row on; 0 after the last tile.
 struct Tile {
   int64_t row, positions, key_begin, key_end, next_row, next_positions;
 };
@@ -35,13 +35,13 @@ struct AttentionGradients {
   Tensor d_q, d_k, d_v;
 };
 
-// Which blocks of keys and values a thread holds packed, each in the place of its number modulo `slots`.
+// Tracks which blocks of keys and values a thread holds packed, each in slot (number modulo `slots`).
 template <int64_t slots>
 class PackedBlocks {
  public:
   PackedBlocks() { heads_.fill(-1); }
   static int64_t slot_of(int64_t block) { return block % slots; }
-  // False where the block is there; true, once, where it is to be packed into its slot.
+  // Returns false if the block is already packed; true once, when it must be packed into its slot.
   bool missing(int64_t head, int64_t block) {
     const auto slot = static_cast<size_t>(slot_of(block));
     const bool there = heads_[slot] == head && blocks_[slot] == block;
@@ -55,7 +55,7 @@ class PackedBlocks {
 };
 
 struct AttentionTasks {
-  // tile_rows: at most.
+  // `tile_rows` is a maximum.
   AttentionTasks(int all_threads, const ConstTensor& q, const ConstTensor& k, const ConstTensor& first_keys,
                  AttentionShape attention_shape, int64_t tile_rows)
       : start(first_keys.data<int32_t>()),
@@ -67,8 +67,8 @@ struct AttentionTasks {
         samples(query_rows / shape.sequence_length),
         tiles_per_sample((shape.sequence_length + tiles.queries - 1) / tiles.queries) {}
 
-  // Calls body(tile, head, work) for every tile of every KV head, the longest of a sample first; a thread keeps its
-  // work = make(thread) from call to call.
+  // Calls body(tile, head, work) for every tile of every KV head, the tiles of a sample in order of descending work. A
+  // thread keeps its work = make(thread) between calls.
   template <typename Make, typename Body>
   void for_tiles(const Make& make, const Body& body) const {
     parallel_dynamic(threads, samples * kv_heads * tiles_per_sample, make, [&](int64_t task, auto& work) {
@@ -77,10 +77,11 @@ struct AttentionTasks {
     });
   }
 
-  // The tasks of backward. body(tile, head, key_begin, key_end, for_queries, for_keys, work) adds what the keys
-  // [key_begin, key_end) of a tile give, to d_q or to d_k and d_v or to both; the sums of keys lie between start(head,
-  // begin, end, work) and finish(head, begin, end, work) of one thread. With more threads than samples and heads: d_q
-  // by tiles, then d_k and d_v by blocks of keys, 7 products instead of 5, the same sums in the same order.
+  // The tasks of backward. body(tile, head, key_begin, key_end, for_queries, for_keys, work) adds the contributions of
+  // the keys [key_begin, key_end) of a tile to d_q, or to d_k and d_v, or to both. Sums of keys are accumulated between
+  // start(head, begin, end, work) and finish(head, begin, end, work) on one thread. If there are more threads than
+  // samples × heads: first d_q by tiles, then d_k and d_v by blocks of keys. That takes 7 products instead of 5, with
+  // the same sums in the same order.
   template <typename Make, typename Start, typename Body, typename Finish>
   void for_gradients(const Make& make, const Start& start_keys, const Body& body, const Finish& finish_keys) const {
     if (threads <= samples * kv_heads) {
@@ -99,7 +100,8 @@ struct AttentionTasks {
     for_tiles(make, [&](const Tile& tile, int64_t head, auto& work) {
       body(tile, head, tile.key_begin, tile.key_end, true, false, work);
     });
-    // Blocks lie at multiples of kKeys of all rows, as in for_key_blocks, so one may hold the ends of two samples.
+    // Blocks start at multiples of kKeys of all rows, as in for_key_blocks, so one block may hold the end of one sample
+    // and the start of the next.
     parallel_dynamic(threads, blocks() * kv_heads, make, [&](int64_t task, auto& work) {
       const int64_t head = task % kv_heads, begin = task / kv_heads * AttentionTiles::kKeys;
       const int64_t end = std::min(query_rows, begin + AttentionTiles::kKeys);
@@ -114,11 +116,11 @@ struct AttentionTasks {
       finish_keys(head, begin, end, work);
     });
   }
-  // At most; of one task of backward.
+  // An upper bound, for one task of backward.
   int64_t keys_of_task() const { return threads <= samples * kv_heads ? shape.sequence_length : AttentionTiles::kKeys; }
   int64_t blocks() const { return (query_rows + AttentionTiles::kKeys - 1) / AttentionTiles::kKeys; }
 
-  // One number of each row of a tile, from or to a tensor [heads, rows].
+  // Copies one number for each row of a tile from or to a tensor [heads, rows].
   void read_numbers(const ConstTensor& from, const Tile& tile, int64_t head, float* numbers) const {
     const float* first = from.data<float>() + head * tiles.group * from.stride(0) + tile.row;
     for (int64_t row = 0; row < tile.positions * tiles.group; ++row) {
@@ -132,7 +134,7 @@ struct AttentionTasks {
     }
   }
 
-  // next: the index of the tile behind it, which need not exist.
+  // next: the index of the tile after it, which need not exist.
   Tile tile_of(int64_t sample, int64_t index, int64_t next) const {
     const int64_t begin = sample * shape.sequence_length;
     const auto row_of = [&](int64_t tile) { return begin + tile * tiles.queries; };
@@ -144,14 +146,15 @@ struct AttentionTasks {
     return {row, positions, key_begin, key_end, row_of(next), positions_of(next)};
   }
 
-  // What forward's products of a tile fetch meanwhile: where it writes, and what the next one reads.
+  // Cache lines to prefetch during forward's products of a tile: those that it writes, and those that the next tile
+  // reads.
   LinesAhead lines_of_forward(const Tile& tile, int64_t head, const ConstTensor& q, const Tensor& out) const {
     LinesAhead ahead;
     add_lines(LinesAhead::Use::writing, out, tile.row, tile.positions, head, ahead);
     add_lines(LinesAhead::Use::reading, q, tile.next_row, tile.next_positions, head, ahead);
     return ahead;
   }
-  // The same of backward.
+  // The same for backward.
   LinesAhead lines_of_backward(const Tile& tile, int64_t head, const ConstTensor& q,
                                const AttentionGradients& gradients, bool for_queries) const {
     LinesAhead ahead;
@@ -162,7 +165,7 @@ struct AttentionTasks {
     return ahead;
   }
 
-  // Calls body(begin, end) for the keys [begin, end), cut at multiples of kKeys.
+  // Calls body(begin, end) for the keys [begin, end), split at multiples of kKeys.
   template <typename Body>
   void for_key_blocks(int64_t begin, int64_t end, const Body& body) const {
     while (begin < end) {
@@ -172,7 +175,7 @@ struct AttentionTasks {
     }
   }
 
-  // Rows of the query heads of a KV head.
+  // Adds rows of the query heads of one KV head.
   void add_lines(LinesAhead::Use use, const ConstTensor& of, int64_t row, int64_t positions, int64_t head,
                  LinesAhead& ahead) const {
     if (positions == 0) return;
@@ -193,7 +196,7 @@ struct AttentionTasks {
   int64_t query_rows, kv_heads, samples, tiles_per_sample;
 };
 
-// attention_bfloat16_cpu.cpp: products of tiles in bfloat16. Whether these tensors are for it:
+// attention_bfloat16_cpu.cpp: tile products in bfloat16. Whether these tensors can use them:
 bool attention_in_bfloat16(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v);
 void attention_forward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                                 AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch);

@@ -1,4 +1,4 @@
-// Tiling of the CPU's attention: query rows of one KV head's group by keys, sized to a second-level cache of 1 MiB.
+// Tile sizes of the CPU's attention, query rows of one KV head's group × keys, for a second-level cache of 1 MiB.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 namespace shiftron::fast {
 
 struct AttentionTiles {
-  // Of a tile. Small ones waste less on the diagonal, large ones let the products of bfloat16 run faster.
+  // Rows of a tile. Small tiles waste less on the diagonal; large ones make the bfloat16 products faster.
   static constexpr int64_t kRows = 64;
   static constexpr int64_t kPairedRows = 128;
   static constexpr int64_t kPositions = 64;
   static constexpr int64_t kKeys = 256;
-  // From a row of keys to the next: those of a power of two would all meet in the same sets of a cache.
+  // Distance between rows of keys. With a power of two, all rows would map to the same cache sets.
   static constexpr int64_t kStride = kKeys + 32;
-  // Blocks of keys that a thread keeps packed from tile to tile: 1,024 keys.
+  // Blocks of keys that a thread keeps packed between tiles: 1,024 keys.
   static constexpr int64_t kSlots = 1024 / kKeys;
 
   AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width, int64_t most_rows)
@@ -24,14 +24,15 @@ struct AttentionTiles {
         head_dim(width),
         queries(std::max<int64_t>(1, std::min({rows, kPositions, most_rows / heads_of_group}))) {}
   int64_t tile_rows() const { return queries * group; }
-  // Backward needs most: q, d_out, d_q, two tiles of scores, keys both ways and values in float32, two numbers a row.
+  // Backward needs the most: q, d_out, d_q, two tiles of scores, keys in both layouts and values in float32, and two
+  // numbers for each row.
   int64_t thread_floats() const {
     const int64_t floats =
         3 * tile_rows() * head_dim + 2 * tile_rows() * kStride + 3 * kSlots * kStride * head_dim + 2 * tile_rows();
     return (floats + 31) / 16 * 16;  // threads do not share cache lines
   }
-  // Of tiles in bfloat16, where rows come in pairs: two tiles of scores and d_q in float32; three tiles of scores; q
-  // and d_out as rows and transposed; keys and values as pairs of rows and of columns; two numbers a row.
+  // For tiles in bfloat16, where rows come in pairs: two tiles of scores and d_q in float32; three tiles of scores; q
+  // and d_out as rows and transposed; keys and values as pairs of rows and of columns; two numbers for each row.
   int64_t paired_rows() const { return (tile_rows() + 1) / 2 * 2; }
   int64_t thread_words() const {
     const int64_t words = paired_rows() * (2 * kStride + head_dim) + paired_rows() / 2 * 3 * kStride +
@@ -40,12 +41,12 @@ struct AttentionTiles {
     return (words + 31) / 16 * 16;
   }
 
-  // Floats in which a thread sums d_k and d_v of a task's keys, in whole blocks.
+  // Floats for a thread's sums of d_k and d_v of a task's keys, in whole blocks.
   int64_t key_sums(int64_t keys) const { return 2 * (keys / kKeys + 2) * kStride * head_dim; }
 
   int64_t group;  // query heads of a KV head
   int64_t head_dim;
-  int64_t queries;  // positions of a tile; its rows are queries × group, positions first
+  int64_t queries;  // positions of a tile; it has queries × group rows, positions first
 };
 
 }  // namespace shiftron::fast

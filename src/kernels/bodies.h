@@ -1,9 +1,10 @@
-// The bodies behind kernels.h: plain-loop specifications, and fast ones for float32 and bfloat16 on CPU and in CUDA.
+// The bodies of the operations in kernels.h: reference implementations in plain loops, and fast ones for float32 and
+// bfloat16 on CPU and in CUDA.
 #pragma once
 
 #include "kernels/kernels.h"
 
-// With bodies of all kinds.
+// Operations with all kinds of bodies.
 #define SHIFTRON_BODIES(Where)                                                                                         \
   void matmul_forward(Where, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch);                                  \
   void matmul_forward_add(Where, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y, Tensor scratch);        \
@@ -40,7 +41,7 @@
   void split_master(Where, ConstTensor master, Tensor weight, Tensor rest);                                            \
   void join_master(Where, ConstTensor weight, ConstTensor rest, Tensor master);
 
-// Of which the specification is fast enough on a CPU.
+// Operations whose reference implementation is fast enough on a CPU.
 #define SHIFTRON_SMALL_BODIES(Where)                                                                                \
   void copy_bytes(Where, ConstTensor x, Tensor y);                                                                  \
   void sum_columns(Where, ConstTensor x, Tensor sums, Tensor scratch);                                              \
@@ -60,7 +61,7 @@ SHIFTRON_SMALL_BODIES(const CpuOptions&)
 namespace shiftron::fast {
 SHIFTRON_BODIES(const CpuOptions&)
 }
-namespace shiftron::cuda {  // called on the thread that asks; what they launch is done in the stream's order
+namespace shiftron::cuda {  // called on the calling thread; what they launch runs in the stream's order
 SHIFTRON_BODIES(const CudaContext&)
 SHIFTRON_SMALL_BODIES(const CudaContext&)
 }  // namespace shiftron::cuda

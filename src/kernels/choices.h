@@ -1,4 +1,4 @@
-// What a library was chosen to do for each shape on one device, to be kept and read back.
+// What a library was chosen to do for each shape on one device; can be stored and loaded.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace shiftron {
 
-// Choices mean something to one version of the library on one device alone.
+// Choices are valid only for one version of the library on one device.
 template <typename Shape, typename Choice>
 struct Choices {
   std::string device;
@@ -17,8 +17,8 @@ struct Choices {
   std::map<Shape, Choice> of;
   bool operator==(const Choices&) const = default;
 
-  // Takes those of `other` over its own. ForeignChoices where they are of another device or version; `what` and
-  // `library_name` stand in the message.
+  // Takes the choices of `other`, which override its own. Throws ForeignChoices if they are for another device or
+  // version; `what` and `library_name` appear in the message.
   void adopt(const Choices& other, const char* what, const char* library_name) {
     if (other.device != device || other.library != library) {
       throw ForeignChoices(detail::concatenate(what, " chosen on ", other.device, " with ", library_name, " ",
@@ -26,7 +26,7 @@ struct Choices {
     }
     for (const auto& [shape, choice] : other.of) of.insert_or_assign(shape, choice);
   }
-  // Takes those of `other` of shapes that it has none of; nothing where they are of another device or version.
+  // Takes the choices of `other` for shapes that have none; nothing if they are for another device or version.
   void complete(const Choices& other) {
     if (other.device == device && other.library == library) of.insert(other.of.begin(), other.of.end());
   }

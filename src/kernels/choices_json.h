@@ -17,8 +17,8 @@ std::string choices_to_json(const Choices<Shape, Choice>& choices, const char* k
   return nlohmann::ordered_json{{"device", choices.device}, {"library", choices.library}, {key, list}}.dump(1);
 }
 
-// `read(object)` is a pair of shape and choice; what it throws, and a shape that is there twice, becomes Error(bad_input)
-// that begins with `source`.
+// `read(object)` returns a pair of shape and choice. Anything that it throws, and a duplicate shape, becomes
+// Error(bad_input) that begins with `source`.
 template <typename Shape, typename Choice, typename Read>
 Choices<Shape, Choice> choices_from_json(const std::string& text, const std::string& source, const char* key, Read read) {
   using Json = nlohmann::ordered_json;

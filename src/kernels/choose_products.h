@@ -1,4 +1,4 @@
-// Which of a CPU's ways of multiplying bfloat16 is fastest here, by class of product.
+// Finds which of a CPU's ways to multiply bfloat16 is fastest here, for each class of product.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace shiftron {
 
-// What a run multiplies most: activations [rows, in] by weights [out, in], and heads of head_dim.
+// The dominant products of a run: activations [rows, in] by weights [out, in], and heads of head_dim.
 struct TypicalProduct {
   int64_t rows, in, out, head_dim;
 };
@@ -20,9 +20,9 @@ struct ProductRates {
   double forward = 0, to_input = 0, to_weight = 0, attention = 0;
 };
 
-// The classes, stated once: what loops over them says no name itself.
+// The classes, listed once: loops over them need no names.
 struct ProductClass {
-  const char *name, *key;  // for people, and in a checkpoint
+  const char *name, *key;  // for messages, and in a checkpoint
   ProductsBy Bfloat16Products::*by;
   double ProductRates::*rate;
 };
@@ -40,19 +40,20 @@ struct FastestProducts {
 
 const char* name_of(ProductsBy by);
 std::string text_of(const Bfloat16Products& products);  // "forward by library, to input by …"
-// The inverse; nothing of another name.
+// The inverse; nullopt for an unknown name.
 std::optional<ProductsBy> products_by(const std::string& name);
 
-// What this processor has instructions for; float32 and library always.
+// What this processor has instructions for; always includes float32 and library.
 std::vector<ProductsBy> products_here();
 
-// Times them on products of that size or, where it is large, a part of it; half a second at most where nobody disturbs.
-// A later one is taken over an earlier one only where it is a tenth faster, so that noise seldom decides. All float32
-// where the bodies are the specification's; untimed_products(among) where nothing of that size is multiplied.
+// Times the candidates on products of that size, or on a part if it is large; takes at most half a second on an
+// otherwise idle machine. A later candidate must be a tenth faster than an earlier one to replace it, so that noise
+// seldom decides. Returns all float32 if the bodies are the reference implementation, and untimed_products(among) if
+// nothing of that size is multiplied.
 FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<ProductsBy>& among,
                                  const TypicalProduct& typical);
-// Untimed: tiles where there is a matrix unit; else own vectors for weight gradients and attention,
-// and the library for the rest; float32 where there are neither.
+// Without timing: tiles if there is a matrix unit; otherwise our own vectors for weight gradients and attention and the
+// library for the rest; float32 if there is neither.
 Bfloat16Products untimed_products(const std::vector<ProductsBy>& among);
 
 }  // namespace shiftron

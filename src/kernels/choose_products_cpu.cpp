@@ -1,4 +1,4 @@
-// Candidates take turns, and of each the shortest time counts, since neighbours disturb.
+// Candidates are timed alternately, and the shortest time of each counts, because other jobs may disturb.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace {
 using enum ProductsBy;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMostRows = 2048;  // of a timed product; fewer do not repay the packing that more do
+constexpr int64_t kMostRows = 2048;  // of a timed product; with fewer rows, packing might not pay that pays with more
 constexpr int64_t kMostColumns = 1024;
-constexpr int64_t kTurnBytes = int64_t{64} << 20;  // of other activations by turns, at most, as a step has gigabytes
+constexpr int64_t kTurnBytes = int64_t{64} << 20;  // of activations to alternate between, at most; a step has gigabytes
 constexpr int64_t kMostTurns = 32;
 constexpr int kRounds = 5;  // the first one warms up
 constexpr double kFaster = 1.1;
-constexpr double kHopeless = 3;  // times the shortest: not timed again
+constexpr double kHopeless = 3;  // times the shortest: no longer timed
 constexpr std::array<const char*, 5> kNames = {"float32", "library", "vectors", "tiles", "tile loops"};
 
 struct Timed {
@@ -36,7 +36,7 @@ struct Timed {
   double seconds = std::numeric_limits<double>::infinity();
 };
 
-// Each call computes the same by what it is given. Of equals the first.
+// Each call computes the same in the given way. The earlier candidate wins unless a later one is kFaster times as fast.
 Timed fastest(const std::vector<ProductsBy>& among, const std::function<void(ProductsBy)>& call) {
   std::vector<Timed> timed;
   for (const ProductsBy by : among) timed.push_back({.by = by});
@@ -62,14 +62,14 @@ std::vector<ProductsBy> without(std::vector<ProductsBy> all, ProductsBy by) {
   return all;
 }
 
-// What `text` says of each class.
+// Joins `text` of all classes.
 std::string of_classes(const std::function<std::string(const ProductClass&)>& text) {
   std::string all;
   for (const ProductClass& of : kProductClasses) all += (all.empty() ? "" : ", ") + text(of);
   return all;
 }
 
-// Elements of one, which lie as a run's do, in own memory outside of every ledger.
+// Tensors of ones with a run's layout, in their own memory outside of every ledger.
 class Ones {
  public:
   explicit Ones(DType dtype) : dtype_(dtype) {}
@@ -90,8 +90,8 @@ class Ones {
   std::vector<Buffer> buffers_;
 };
 
-// x, w, y of one linear layer and their gradients. Activations are others in each call, as in a step, where they come
-// from behind the second-level cache.
+// x, w, y of one linear layer and their gradients. Each call uses other activations, as in a step, where they are not
+// in the second-level cache.
 class TimedLayer {
  public:
   TimedLayer(const CpuOptions& cpu, const TypicalProduct& typical)
@@ -209,12 +209,12 @@ FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<Produc
     result.rates.*of.rate = operations / best.seconds;
   };
   const auto& [forward, to_input, to_weight, attention] = kProductClasses;
-  // The library multiplies large matrices by vectors at least as fast as our own tiles do.
+  // For large matrices the library's products by vectors are at least as fast as our own tiles.
   const std::vector<ProductsBy> large = without(among, vectors);
   time(forward, large, layer.operations(), [&](ProductsBy by) { layer.forward(by); });
   time(to_input, large, layer.operations(), [&](ProductsBy by) { layer.to_input(by); });
-  // Of weight gradients the library transposes an operand, which more rows than are timed make dearer: behind own
-  // vectors.
+  // For weight gradients the library transposes an operand, which costs more with more rows than are timed here. So it
+  // comes after our own vectors.
   std::vector<ProductsBy> summed = without(among, library);
   if (summed.size() < among.size()) summed.insert(std::ranges::find(summed, tiles), library);
   time(to_weight, summed, layer.operations(), [&](ProductsBy by) { layer.to_weight(by); });
@@ -227,7 +227,8 @@ FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<Produc
 Bfloat16Products untimed_products(const std::vector<ProductsBy>& among) {
   const ProductsBy own = among.back();
   if (own == library) return {float32, float32, float32, float32};  // which the library would only emulate
-  // The library's large products are at least as fast as own vectors' (fastest_products), not as the matrix unit's.
+  // The library's large products are at least as fast as those by our own vectors (see fastest_products), but not as
+  // those by the matrix unit.
   const ProductsBy large = own == tiles ? tiles : library;
   return {.forward = large, .to_input = large, .to_weight = own, .attention = own};
 }

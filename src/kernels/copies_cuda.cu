@@ -1,4 +1,4 @@
-// Bytes that CUDA itself sets and copies.
+// Fills and copies that CUDA itself performs.
 #include "core/call_cuda.h"
 #include "kernels/bodies.h"
 
@@ -8,7 +8,7 @@ void fill_zero(const CudaContext& context, Tensor x) {
   check_call(cudaMemsetAsync(x.raw(), 0, static_cast<size_t>(x.bytes()), context.stream), "fill_zero: cudaMemsetAsync");
 }
 
-// x and y contiguous; at most one of them in pinned memory.
+// x and y are contiguous; at most one of them is in pinned memory.
 void copy_bytes(const CudaContext& context, ConstTensor x, Tensor y) {
   const cudaMemcpyKind kind = x.device() == DeviceKind::pinned   ? cudaMemcpyHostToDevice
                               : y.device() == DeviceKind::pinned ? cudaMemcpyDeviceToHost

@@ -1,4 +1,4 @@
-// What the fast CPU bodies share: clones per instruction set, threads, a vectorisable exp.
+// Shared by the fast CPU bodies: clones per instruction set, threads, a vectorisable exp.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include "kernels/element.h"
 #include "kernels/thread_team.h"
 
-// On leaf functions: loops alone, no parallel regions. Three bodies are compiled; the processor's is bound at start.
-// Sanitizers do not survive the binding, which runs before they do.
+// For leaf functions: only loops, no parallel regions. Three versions are compiled, and the one for the processor is
+// bound at program start. Sanitizers do not work with this, because the binding runs before they are initialised.
 #if defined(__x86_64__) && !defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define SHIFTRON_CLONED
@@ -20,7 +20,7 @@
 #else
 #define SHIFTRON_CLONES
 #endif
-// On what the leaf functions are made of, so that it is compiled for their instruction sets.
+// For the functions that leaf functions call, so that they are compiled for the same instruction sets.
 #define SHIFTRON_INLINE [[gnu::always_inline]] inline
 
 namespace shiftron::fast {
@@ -42,8 +42,8 @@ SHIFTRON_INLINE float sigmoid(float x) {
   return 1.0f / (1.0f + exponential(-x));
 }
 
-// Floats as integers of the same order (NaN outermost) and back: a maximum of integers vectorises, one of floats does
-// not while NaN keeps its meaning.
+// Maps floats to integers of the same order (NaN outermost) and back. A maximum of integers vectorises; a maximum of
+// floats that respects NaN does not.
 SHIFTRON_INLINE int32_t order_of(float value) {
   const auto bits = std::bit_cast<int32_t>(value);
   return bits ^ ((bits >> 31) & 0x7fffffff);
@@ -52,12 +52,12 @@ SHIFTRON_INLINE float value_of(int32_t order) {
   return std::bit_cast<float>(order ^ ((order >> 31) & 0x7fffffff));
 }
 
-// y = a + b, which may be one another (elementwise_cpu.cpp).
+// y = a + b, where y may be a or b (elementwise_cpu.cpp).
 void add_elements(const float* a, const float* b, float* y, int64_t count);
 void add_elements(const bfloat16* a, const bfloat16* b, bfloat16* y, int64_t count);
 
-// Asks for the cache line of `at` in order to write it; the compiler's own prefetch asks for reading, whereupon the
-// write asks again.
+// Prefetches the cache line of `at` for writing. The compiler's builtin prefetches it for reading, and the write would
+// then request it a second time.
 SHIFTRON_INLINE void prefetch_to_write(const void* at) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
@@ -68,14 +68,14 @@ SHIFTRON_INLINE void prefetch_to_write(const void* at) {
 
 inline constexpr int64_t kCacheLine = 64;  // bytes
 
-// Where the first cache line in it begins.
+// The address of the first cache line that begins in `room`.
 template <typename T>
 T* at_cache_line(T* room) {
   const auto address = reinterpret_cast<uintptr_t>(room);
   return reinterpret_cast<T*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
 }
 
-// Rows of row_bytes, `stride` bytes apart, which begin with a line.
+// Rows of row_bytes, `stride` bytes apart; each row starts at a cache line.
 SHIFTRON_INLINE void prefetch_rows_to_write(const void* first, int64_t rows, int64_t row_bytes, int64_t stride) {
   const auto* row = static_cast<const char*>(first);
   for (int64_t i = 0; i < rows; ++i, row += stride) {
@@ -83,14 +83,14 @@ SHIFTRON_INLINE void prefetch_rows_to_write(const void* first, int64_t rows, int
   }
 }
 
-// Calls body(task) for every task below `tasks`; which thread runs it must not matter to the result.
+// Calls body(task) for every task below `tasks`; the result must not depend on which thread runs it.
 template <typename Body>
 void parallel_for(int threads, int64_t tasks, const Body& body) {
   if (threads <= 1 || tasks <= 1) {
     for (int64_t task = 0; task < tasks; ++task) body(task);
     return;
   }
-  in_team(threads, [&](int thread, int all) {  // neighbours to one thread
+  in_team(threads, [&](int thread, int all) {  // neighbouring tasks on one thread
     const int64_t least = tasks / all, longer = tasks % all;
     const int64_t begin = thread * least + std::min<int64_t>(thread, longer);
     const int64_t end = begin + least + (thread < longer ? 1 : 0);
@@ -98,8 +98,9 @@ void parallel_for(int threads, int64_t tasks, const Body& body) {
   });
 }
 
-// The same for tasks of unequal length: body(task, work), where every thread made its own work = make(thread) before. A
-// thread takes neighbours, half of its share of what is left, as they read what lies together; the last ones singly.
+// The same for tasks of unequal length: body(task, work), where each thread made its own work = make(thread) first. A
+// thread takes neighbouring tasks, which read adjacent memory: half of its share of the remaining ones at a time, and
+// the last ones singly.
 template <typename Make, typename Body>
 void parallel_dynamic(int threads, int64_t tasks, const Make& make, const Body& body) {
   if (threads <= 1 || tasks <= 1) {
@@ -119,7 +120,7 @@ void parallel_dynamic(int threads, int64_t tasks, const Make& make, const Body& 
   });
 }
 
-// Calls body(begin, end) for blocks of `block` rows; their borders do not depend on the number of threads.
+// Calls body(begin, end) for blocks of `block` rows; the block boundaries do not depend on the thread count.
 template <typename Body>
 void parallel_blocks(int threads, int64_t rows, int64_t block, const Body& body) {
   parallel_for(threads, (rows + block - 1) / block,

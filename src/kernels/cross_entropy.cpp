@@ -6,7 +6,7 @@
 namespace shiftron {
 namespace {
 
-// Of the logits' rows and their targets.
+// Checks the rows of logits and their targets.
 void check_logits(Stream& stream, const char* name, ConstTensor logits, ConstTensor targets) {
   check_dims(name, "logits", logits, 2);
   check_floating(name, "logits", logits);

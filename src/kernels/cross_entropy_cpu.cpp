@@ -1,4 +1,4 @@
-// Cross-entropy of one shard's logits on the CPU; a row of a usual vocabulary stays in the second-level cache.
+// Cross-entropy of one shard's logits on the CPU; a row of a typical vocabulary stays in the second-level cache.
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -52,7 +52,7 @@ float exponential_sum(const bfloat16* logits, int64_t count, float reference) {
 template <typename T>
 void statistics_of(const T* logits, int64_t count, float* out) {
   out[0] = maximum_of(logits, count);
-  out[1] = exponential_sum(logits, count, out[0] == -INFINITY ? 0.0f : out[0]);  // −∞ − −∞ is no number
+  out[1] = exponential_sum(logits, count, out[0] == -INFINITY ? 0.0f : out[0]);  // −∞ − −∞ is NaN
 }
 
 template <typename T>
@@ -73,7 +73,7 @@ void probabilities(bfloat16* logits, int64_t count, float log_sum_exp, float sca
                : probabilities_by_clones(logits, count, log_sum_exp, scale);
 }
 
-// Whether no logit before that of the target, which is at `place` or elsewhere (−1), is as large.
+// Whether no logit before the target's is as large; the target is at `place`, or not in this shard (−1).
 template <typename T>
 bool is_likeliest(const T* logits, int64_t place, float maximum) {
   return place >= 0 && to_accumulate(logits[place]) == maximum && maximum_of(logits, place) < maximum;

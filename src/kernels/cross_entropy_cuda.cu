@@ -1,5 +1,5 @@
-// Cross-entropy of one shard's logits in CUDA: a block for each row, each way one pass over the logits; of a whole
-// vocabulary one pass for both, where a block has room to keep the row.
+// Cross-entropy of one shard's logits in CUDA: one block per row, and one pass over the logits in each direction. With
+// the whole vocabulary there is one pass for both, if a block has room to keep the row.
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -14,18 +14,18 @@ __device__ int64_t place_of(int32_t target, int64_t vocab_begin, int64_t vocab) 
   return target >= 0 && place >= 0 && place < vocab ? place : -1;
 }
 
-// Σ exp(logit − maximum) that grows with its maximum.
+// Σ exp(logit − maximum), rescaled when its maximum grows.
 struct ExponentialSum {
   float maximum = -INFINITY;
   float sum = 0.0f;
-  // What is subtracted: without a logit above −∞ the sum is zero.
+  // The value that is subtracted; without a logit above −∞ the sum is zero.
   __device__ static float reference(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
   __device__ float scaled_to(float other) const { return sum * expf(maximum - reference(other)); }
 };
 
-constexpr int kAhead = 4;  // pieces of a thread that are under way at once
+constexpr int kAhead = 4;  // pieces that a thread loads at a time
 
-// Of a row, by the whole block; seen(j, elements) is called for what a thread reads.
+// For one row, by the whole block; seen(j, elements) is called with the elements that a thread reads.
 template <int kWidth, typename T, typename Seen>
 __device__ ExponentialSum sum_of_row(const T* in, int64_t vocab, const Seen& seen) {
   constexpr int64_t kStep = kBlockThreads * kWidth;
@@ -54,8 +54,8 @@ __device__ ExponentialSum sum_of_row(const T* in, int64_t vocab, const Seen& see
   return whole;
 }
 
-// Whether no logit before that of the target, which is at `place` or elsewhere (−1), is as large. By the whole block,
-// whose threads give the same values; each reads of `in` what it reads in sum_of_row.
+// Whether no logit before the target's is as large; the target is at `place`, or not in this shard (−1). Called by the
+// whole block with the same arguments in all threads; each thread reads the same elements of `in` as in sum_of_row.
 template <int kWidth, typename T>
 __device__ bool is_likeliest(const T* in, int64_t place, float target, float maximum) {
   if (place < 0 || target != maximum) return false;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t row = blockIdx.x;
   const T* const in = logits + row * logits_stride;
   float own = -INFINITY;
-  int64_t first = threadIdx.x * kWidth;  // of this thread, where it has any
+  int64_t first = threadIdx.x * kWidth;  // the first of this thread, if it has any
   for (int64_t j = first; j < vocab; j += kBlockThreads * kWidth) {
     const Elements<T, kWidth> loaded = load_elements<kWidth>(in + j);
     for (int i = 0; i < kWidth; ++i) {
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   const float maximum = block_maximum(own);
-  // The lowest number is the largest negative; below 2²⁴ floats tell them apart.
+  // The lowest number is the largest negative one; below 2²⁴ floats are exact.
   const float lowest =
       block_maximum(own == maximum && first < vocab ? -static_cast<float>(vocab_begin + first) : -INFINITY);
   if (threadIdx.x == 0) {
@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Of the calling thread's elements; `to` may be `from`. The target's is made behind the others, which need not ask.
+// Gradients of the calling thread's elements; `to` may be `from`. The target's is computed after the others, so that
+// the loop needs no test for it.
 template <int kWidth, typename T>
 __device__ void gradient_of_row(const T* from, T* to, int64_t vocab, bool counts, int64_t place, float log_sum,
                                 float scale) {
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   gradient_of_row<kWidth>(values, values, vocab, targets[row] >= 0, place, log_sum_exp[row], scale);
 }
 
-// A row that is kept lies in the block's own memory, where each thread reads what it wrote.
+// If a row is kept, it is in the block's shared memory, and each thread reads only what it wrote.
 template <typename T, int kWidth, bool kKept>
 __global__ void __launch_bounds__(kBlockThreads)
     whole_kernel(T* logits, int64_t stride, int64_t vocab, const int32_t* targets, float scale, float* losses,
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   T* const values = logits + row * stride;
   const bool counts = targets[row] >= 0;
   const int64_t place = place_of(targets[row], 0, vocab);
-  const float target = place >= 0 ? to_float(values[place]) : 0.0f;  // before its gradient takes its place
+  const float target = place >= 0 ? to_float(values[place]) : 0.0f;  // read before its gradient overwrites it
   const ExponentialSum sum = sum_of_row<kWidth>(values, vocab, [&](int64_t j, const Elements<T, kWidth>& loaded) {
     if constexpr (kKept) store_in_block<kWidth>(kept + j, loaded);
   });
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   gradient_of_row<kWidth>(kKept ? kept : values, values, vocab, counts, place, log_sum, scale);
 }
 
-// One thread for each row.
+// One thread per row.
 __global__ void __launch_bounds__(kBlockThreads)
     combine_kernel(const float* statistics, int64_t shard_stride, int64_t row_stride, int64_t shards, int64_t rows,
                    const int32_t* targets, float* log_sum_exp, float* losses, float* correct) {

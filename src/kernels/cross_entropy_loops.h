@@ -1,4 +1,5 @@
-// Rows of bfloat16 logits by vectors (cross_entropy_loops_bfloat16_cpu.cpp), where a tile_body(ProductsBy::vectors) is.
+// Rows of bfloat16 logits by vectors (cross_entropy_loops_bfloat16_cpu.cpp), where tile_body(ProductsBy::vectors)
+// exists.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace shiftron::fast {
 
-// The largest, in the order of cpu_loops.h's order_of.
+// The largest logit, in the order that order_of (cpu_loops.h) defines.
 float maximum_of_vectors(const bfloat16* logits, int64_t count);
 // Σ exp(logit − reference)
 float exponential_sum_of_vectors(const bfloat16* logits, int64_t count, float reference);

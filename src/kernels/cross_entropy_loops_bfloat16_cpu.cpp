@@ -11,12 +11,12 @@ namespace {
 
 constexpr int64_t kHalves = 2 * kLanes;
 
-// Halves as integers of the same order, and back.
+// Maps the bits of bfloat16 to integers of the same order, and back.
 SHIFTRON_VECTOR_INLINE __m512i order_of(__m512i bits) {
   return _mm512_xor_si512(bits, _mm512_and_si512(_mm512_srai_epi16(bits, 15), _mm512_set1_epi16(0x7fff)));
 }
 
-// body(vector, lanes) of 16 logits each; the last one may have fewer lanes.
+// Calls body(vector, lanes) with 16 logits each; the last vector may have fewer lanes.
 template <typename Body>
 SHIFTRON_VECTOR_INLINE void each_vector(int64_t count, const Body& body) {
   constexpr __mmask16 kAll = 0xFFFF;

@@ -1,4 +1,4 @@
-// Specification of one shard's part of the cross-entropy and of its gradient.
+// Reference implementation of one shard's part of the cross-entropy and of its gradient.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,7 +19,7 @@ void cross_entropy_statistics(const CpuOptions&, ConstTensor logits, ConstTensor
       A* out = statistics.data<A>() + row * statistics.stride(0);
       A maximum = -std::numeric_limits<A>::infinity();
       for (int64_t j = 0; j < vocab; ++j) maximum = std::max(maximum, to_accumulate(in[j]));
-      const A reference = maximum == -std::numeric_limits<A>::infinity() ? A{0} : maximum;  // −∞ − −∞ is no number
+      const A reference = maximum == -std::numeric_limits<A>::infinity() ? A{0} : maximum;  // −∞ − −∞ is NaN
       A sum = 0;
       for (int64_t j = 0; j < vocab; ++j) sum += std::exp(to_accumulate(in[j]) - reference);
       const int64_t target = targets.data<int32_t>()[row] - vocab_begin;

@@ -1,8 +1,7 @@
-// What CUDA bodies are written with, under nvcc and, against the software machine (tests/machine/cuda), under any
-// compiler. Rules: blocks of a multiple of 32 threads, at most 1,024; every thread reaches every barrier and shuffle,
-// all lanes of a warp take part in each; blocks tell each other nothing (a second kernel sums partial results in a
-// fixed order); await_earlier_kernels() comes first; 64-bit offsets; no atomics, no inline assembly, no fast-math
-// names.
+// Building blocks of CUDA bodies, for nvcc and, with the emulator (tests/machine/cuda), for any compiler. Rules: blocks
+// have a multiple of 32 threads, at most 1,024; every thread reaches every barrier and shuffle, and all lanes of a warp
+// take part; blocks do not communicate (a second kernel sums partial results in a fixed order); await_earlier_kernels()
+// comes first; offsets are 64-bit; no atomics, no inline assembly, no fast-math functions.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,8 +13,8 @@
 #include "core/check.h"
 #include "core/tensor.h"
 
-// SHARED_ARRAY(float, slots, [2][32]); in a kernel: an array of the block. Its elements begin undefined.
-// SHARED_BYTES(T, name); the Grid::shared bytes that the launch asked for, as T*.
+// SHARED_ARRAY(float, slots, [2][32]); inside a kernel: an array of the block, initially undefined.
+// SHARED_BYTES(T, name); the Grid::shared bytes that the launch requested, as T*.
 #ifdef __CUDACC__
 #define SHARED_ARRAY(T, name, ...) __shared__ T name __VA_ARGS__
 #define SHARED_BYTES(T, name)                                   \
@@ -28,9 +27,9 @@
 namespace shiftron::cuda {
 
 constexpr int kWarp = 32;
-constexpr int kBlockThreads = 256;                       // of a kernel that has no reason for others
-constexpr int64_t kSharedOfAll = 48 << 10;               // bytes of a block that no kernel must ask for, its arrays included
-constexpr int64_t kReductionBytes = 1024;                // of these, of arrays for sums over a block, at most
+constexpr int kBlockThreads = 256;                       // for kernels with no reason for another size
+constexpr int64_t kSharedOfAll = 48 << 10;               // bytes of a block that need no opt-in, arrays included
+constexpr int64_t kReductionBytes = 1024;                // of these, at most, for arrays of sums over a block
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of a grid's first dim; the others have at most 65,535
 constexpr size_t kMostParameterBytes = 4096;             // of all parameters of a kernel
 
@@ -38,22 +37,22 @@ struct Grid {
   int64_t x = 1, y = 1;
   int64_t shared = 0;  // bytes for SHARED_BYTES, at most CudaContext::most_shared with the kernel's arrays
 };
-// Blocks of kBlockThreads threads, one thread for each of `count`.
+// Blocks of kBlockThreads threads, with one thread for each of `count` elements.
 inline Grid grid_for(int64_t count) {
   return {.x = (count + kBlockThreads - 1) / kBlockThreads};
 }
 
-// First in every kernel, which may be launched while the one before it in its stream still runs ("programmatic
-// dependent launch", CUDA programming guide): goes on when that one has ended and what it wrote is seen.
+// First call in every kernel. A kernel may be launched while the previous one in its stream still runs ("programmatic
+// dependent launch", CUDA programming guide); this returns when that one has ended and its writes are visible.
 __device__ inline void await_earlier_kernels() {
 #if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
-  cudaTriggerProgrammaticLaunchCompletion();  // the next one may come as soon as all blocks of this one have begun
+  cudaTriggerProgrammaticLaunchCompletion();  // the next kernel may launch once all blocks of this one have started
   cudaGridDependencySynchronize();
 #endif
 }
 
 #ifdef __CUDACC__
-// Compute capability, times ten, of the PTX that the kernel's machine code was made of.
+// Compute capability, times ten, of the PTX from which the kernel's machine code was compiled.
 template <typename... Parameters>
 int compiled_for(void (*kernel)(Parameters...)) {
   cudaFuncAttributes attributes{};
@@ -62,7 +61,7 @@ int compiled_for(void (*kernel)(Parameters...)) {
 }
 #endif
 
-// kernel<<<grid, block, 0, stream>>>(arguments...); nothing where the grid is empty.
+// kernel<<<grid, block, 0, stream>>>(arguments...); does nothing if the grid is empty.
 template <typename... Parameters, typename... Arguments>
 void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, int block, cudaStream_t stream,
                    Arguments... arguments) {
@@ -121,12 +120,11 @@ __device__ T from_float(float value) {
   }
 }
 
-// Elements that 16 bytes hold.
+// Elements in 16 bytes.
 template <typename T>
 constexpr int kPackOf = 16 / sizeof(T);
 
-// kCount neighbours, read and written by accesses of 16 bytes: pointers to them must be multiples of that. Or one
-// element.
+// kCount adjacent elements, accessed 16 bytes at a time, so pointers to them must be multiples of 16. Or one element.
 template <typename T, int kCount>
 struct alignas(kCount == 1 ? alignof(T) : 16) Elements {
   static_assert(kCount == 1 || kCount % kPackOf<T> == 0);
@@ -140,7 +138,7 @@ __device__ Elements<T, kCount> load_elements(const T* from) {
 }
 template <int kCount, typename T>
 __device__ void store_elements(T* to, const Elements<T, kCount>& elements) {
-#ifdef __CUDACC__  // which takes an assignment of elements that were just computed apart, and this not
+#ifdef __CUDACC__  // nvcc splits a plain assignment of freshly computed elements, but not this one
   if constexpr (kCount > 1) {
     for (int i = 0; i < kCount; i += kPackOf<T>) {
       uint4 pack;
@@ -153,8 +151,8 @@ __device__ void store_elements(T* to, const Elements<T, kCount>& elements) {
   *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
 }
 
-// kCount neighbours, or zeros where they are not there, in words: of elements that may be zeros nvcc keeps each in a
-// register of its own.
+// kCount adjacent elements, or zeros if they do not exist, stored as words: if elements may be zeros, nvcc keeps each
+// one in its own register.
 template <typename T, int kCount>
 struct Words {
   using Word = std::conditional_t<kCount == 1, T, uint4>;
@@ -177,13 +175,13 @@ struct Words {
   }
 };
 
-// store_elements() in a block's own memory.
+// store_elements() to a block's shared memory.
 template <int kCount, typename T>
 __device__ void store_in_block(T* to, const Elements<T, kCount>& elements) {
   *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
 }
 
-// Of a launch: whether rows of these tensors can be read in packs. Else the same kernel goes element by element.
+// For a launch: whether rows of these tensors can be read in packs. If not, the same kernel works element by element.
 inline bool in_packs(std::initializer_list<ConstTensor> tensors) {
   for (const ConstTensor& tensor : tensors) {
     if (!tensor.defined()) continue;
@@ -207,7 +205,7 @@ struct Maximum {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// Over a warp; every lane has the result, in one order.
+// Reduces over a warp in a fixed order; every lane gets the result.
 template <typename Combine, typename T>
 __device__ T over_warp(T value, const Combine& combine) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -220,13 +218,13 @@ __device__ T warp_sum(T value) {
   return over_warp(value, Sum{});
 }
 
-// Over a block of kBlockThreads; every thread has the result, in one order.
+// Reduces over a block of kBlockThreads in a fixed order; every thread gets the result.
 template <typename Combine, typename T>
 __device__ T over_block(T value, const Combine& combine) {
   constexpr int kWarps = kBlockThreads / kWarp;
   SHARED_ARRAY(T, results, [kWarps]);
   const T of_warp = over_warp(value, combine);
-  __syncthreads();  // the last call's results are read
+  __syncthreads();  // the results of the previous call have been read
   if (threadIdx.x % kWarp == 0) results[threadIdx.x / kWarp] = of_warp;
   __syncthreads();
   T result = results[0];
@@ -241,7 +239,7 @@ __device__ inline float block_maximum(float value) {
   return over_block(value, Maximum{});
 }
 
-// body(T{}) with T the type in which a kernel sees `dtype`: float32 or bfloat16.
+// body(T{}) with T the element type of `dtype` in a kernel: float32 or bfloat16.
 template <typename Body>
 void for_device_type(const char* name, DType dtype, Body&& body) {
   CHECK(dtype == DType::float32 || dtype == DType::bfloat16, name, " has no body for ", name_of(dtype), " in CUDA");
@@ -251,7 +249,7 @@ void for_device_type(const char* name, DType dtype, Body&& body) {
     body(float{});
   }
 }
-// body(T{}, Constant<width>{}): also with how many elements are read at once.
+// body(T{}, Constant<width>{}): also passes how many elements are read at once.
 template <int kValue>
 using Constant = std::integral_constant<int, kValue>;
 template <typename Body>
@@ -264,7 +262,7 @@ void for_device_type(const char* name, DType dtype, bool packed, Body&& body) {
     }
   });
 }
-// Of operations whose only type here is float32.
+// For operations that support only float32 here.
 inline void check_float32(const char* name, DType dtype) {
   CHECK(dtype == DType::float32, name, " has no body for ", name_of(dtype), " in CUDA");
 }

@@ -48,10 +48,10 @@ T round_to(A value) {
   }
 }
 
-// A float32 in two halves, 16 bits each: the bfloat16 nearest to it and its own lower bits (the "parameter remainders"
-// of NVIDIA Apex). Nothing is lost, because ties go away from zero: the lower bits alone tell whether the upper ones
-// were rounded up. A NaN joins again to that NaN; its weight may read as infinity, or as zero where bits 15 to 30 are
-// all ones. Arithmetic makes neither of these, and a step whose loss or gradient norm is not finite changes no master.
+// A float32 in two halves of 16 bits: the nearest bfloat16 and the float32's own lower bits (the "parameter remainders"
+// of NVIDIA Apex). Nothing is lost: because ties round away from zero, the lower bits alone show whether the upper ones
+// were rounded up. A NaN is restored exactly; its weight half may read as infinity, or as zero if bits 15 to 30 are all
+// ones. Arithmetic does not produce such NaNs, and a step whose loss or gradient norm is not finite changes no master.
 constexpr bfloat16 weight_half(float master) {
   return bfloat16{static_cast<uint16_t>((std::bit_cast<uint32_t>(master) + 0x8000u) >> 16)};
 }
@@ -70,7 +70,7 @@ A sigmoid(A x) {
 }
 }  // namespace specification
 
-// body(T{}) with T the type that `dtype` names.
+// body(T{}) with T the type of `dtype`.
 template <typename Body>
 void for_type(DType dtype, Body&& body) {
   switch (dtype) {

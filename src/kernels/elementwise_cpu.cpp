@@ -38,7 +38,7 @@ SHIFTRON_CLONES double sum_squares(const float* x, int64_t count) {
   return sum;
 }
 
-// Calls body(row, begin, end) for pieces of rows of the shape, all tensors being walked alike.
+// Calls body(row, begin, end) for pieces of rows of the shape; all tensors are traversed in the same way.
 constexpr int64_t kPiece = 1 << 14;  // elements
 template <typename Body>
 void for_pieces(int threads, const ConstTensor& like, bool contiguous, const Body& body) {
@@ -58,7 +58,7 @@ void for_pieces(int threads, const ConstTensor& like, bool contiguous, const Bod
   });
 }
 
-// At most 256 partial sums, whose borders follow from the count alone, added in order.
+// At most 256 partial sums, added in order; their boundaries depend only on the count.
 double sum_of_squares(const CpuOptions& cpu, const ConstTensor& x) {
   constexpr int64_t kPartials = 256;
   const int64_t block = std::max<int64_t>(kPiece, (x.count() + kPartials - 1) / kPartials);
@@ -80,7 +80,7 @@ SHIFTRON_CLONES void add_elements(const bfloat16* a, const bfloat16* b, bfloat16
   add_row(a, b, y, count);
 }
 
-// One share of each thread, as a processor writes long stretches without reading them first.
+// One share for each thread, because processors write long stretches without reading them first.
 void fill_zero(const CpuOptions& cpu, Tensor x) {
   constexpr int64_t kLeastShare = 1 << 14;
   const int64_t bytes = x.count() * size_of(x.dtype()), threads = std::max(1, cpu.threads);

@@ -1,5 +1,5 @@
-// Copies and sums in CUDA. Sums are made in two kernels: partial sums of blocks, whose borders follow from shapes
-// alone, then their sum in order.
+// Copies and sums in CUDA. Sums take two kernels: partial sums of blocks, whose boundaries depend only on shapes, then
+// their sum in order.
 #include <algorithm>
 #include <type_traits>
 
@@ -55,7 +55,7 @@ struct Add {
   }
 };
 
-// Copies and sums serve float64 too, in which the sums of a step are kept.
+// Copies and sums also handle float64, the type of a step's sums.
 template <typename Body>
 void for_sum_type(const char* name, DType dtype, Body&& body) {
   if (dtype == DType::float64) {
@@ -65,14 +65,14 @@ void for_sum_type(const char* name, DType dtype, Body&& body) {
   }
 }
 
-// One tensor in a launch.
+// One tensor of a launch.
 struct SquaresPart {
   const float* x;
   int64_t count;
 };
 
-// partials[block] = Σ x² over the block's run of a tensor. Threads have the same elements whether they are read in packs
-// or not.
+// partials[block] = Σ x² over the block's run of a tensor. A thread has the same elements whether or not they are read
+// in packs.
 __global__ void __launch_bounds__(kBlockThreads)
     square_partials_kernel(PartList<SquaresPart> list, double* partials) {
   await_earlier_kernels();
@@ -97,12 +97,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-// Partial sums [begin, end) belong to sum number `sum`.
+// Partial sums [begin, end) are added to sum number `sum`.
 struct SumPart {
   int64_t begin, end, sum;
 };
 
-// sums[part.sum] += Σ partials of the part, of which each has one block.
+// sums[part.sum] += Σ partials of the part; one block for each part.
 __global__ void __launch_bounds__(kBlockThreads)
     add_partials_kernel(PartList<SumPart> list, const double* partials, double* sums) {
   await_earlier_kernels();
@@ -115,8 +115,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 constexpr int kColumnWarps = kBlockThreads / kWarp;
 
-// partials[block.y, j] = Σ x[i, j] over block.y's run of rows; a block has kWarp columns, each warp of it every
-// kColumnWarps-th row.   x [rows, columns] with `stride` from row to row, partials [blocks, columns]
+// partials[block.y, j] = Σ x[i, j] over block.y's run of rows. A block has kWarp columns, and each of its warps every
+// kColumnWarps-th row.
+// x [rows, columns] with `stride` between rows, partials [blocks, columns]
 __global__ void __launch_bounds__(kBlockThreads) column_partials_kernel(const float* x, int64_t rows, int64_t columns,
                                                                         int64_t stride, int64_t run, double* partials) {
   await_earlier_kernels();

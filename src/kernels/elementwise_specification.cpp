@@ -1,4 +1,4 @@
-// Specification of copies and sums.
+// Reference implementation of copies and sums.
 #include <cstring>
 
 #include "kernels/bodies.h"

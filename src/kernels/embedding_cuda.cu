@@ -27,10 +27,10 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 constexpr int kBackwardWarps = 4;
-constexpr int kIdsAhead = 4;  // of a lane
-constexpr int kAhead = 4;     // rows that are under way before the first is added: all of a frequent entry are one warp's
+constexpr int kIdsAhead = 4;  // per lane
+constexpr int kAhead = 4;     // rows loaded before the first is added; one warp adds all rows of a frequent entry
 
-// Some columns of the gradient of one entry after the other, in registers as long as it is the same.
+// Some columns of the gradient of one entry after another; kept in registers while the entry stays the same.
 template <int kCount>
 struct OpenEntry {
   float* columns;  // of entry 0
@@ -52,8 +52,8 @@ struct OpenEntry {
   }
 };
 
-// d_table[id] += d_y. A warp has the entries whose number is that of its block modulo the number of blocks, a power of
-// two, which spreads what is frequent, and kWarp · kCount columns of them. It looks at all ids in order, and each lane
+// d_table[id] += d_y. A warp handles the entries whose number is its block's modulo the number of blocks, a power of
+// two (this spreads frequent entries), and kWarp · kCount columns of them. It reads all ids in order, and each lane
 // adds to its own columns.
 // ids [rows], d_y [rows, hidden], d_table [entries, hidden]
 template <int kCount, typename T>
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kBackwardWarps* kWarp)
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t slice = int64_t{blockIdx.y} * kBackwardWarps + warp;
   const int64_t column = (slice * kWarp + lane) * kCount;
-  if (slice * kWarp * kCount >= hidden) return;  // the whole warp
+  if (slice * kWarp * kCount >= hidden) return;  // the whole warp returns
   const bool inside = column < hidden;
   OpenEntry<kCount> open{.columns = d_table + column, .stride = table_stride};
   for (int64_t begin = 0; begin < rows; begin += kIdsAhead * kWarp) {

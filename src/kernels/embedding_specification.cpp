@@ -1,4 +1,4 @@
-// Specification of the embedding lookup and its gradient.
+// Reference implementation of the embedding lookup and its gradient.
 #include "kernels/bodies.h"
 #include "kernels/element.h"
 

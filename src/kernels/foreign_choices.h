@@ -1,4 +1,5 @@
-// ForeignChoices: what was chosen for libraries means nothing here, apart from what goes wrong where it is adopted.
+// ForeignChoices: the choices are not valid for these libraries or this device. Its type tells it apart from errors
+// while choices are adopted.
 #pragma once
 
 #include <string>

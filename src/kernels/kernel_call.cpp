@@ -1,4 +1,4 @@
-// Tensors of a call, the call itself, and what its outcome may be.
+// Tensors of a call, the call itself, and the errors that its outcome may have.
 #include "kernels/kernel_call.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Kernel calls as data: any type, body and device runs them, and the outcomes are compared. For tests and the
+// Kernel calls as data: they run in any type, body and device, and their outcomes are compared. For tests and the
 // self-test.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace shiftron::kernel_testing {
 
 inline constexpr int kThreads = 2;
 
-// A stream of the host or of meta with its own ledger.
+// A stream on the host or on meta, with its own ledger.
 struct Device {
   explicit Device(DeviceKind device = DeviceKind::cpu, Bodies bodies = Bodies::specification);
   Device(const Device&) = delete;
@@ -26,7 +26,7 @@ struct Device {
 
 double unit_roundoff(DType dtype);  // largest relative error of one rounding to nearest
 double rounded(double value, DType dtype);
-// Normal numbers that bfloat16 holds exactly, so that every type sees the same inputs.
+// Normally distributed numbers that bfloat16 holds exactly, so that every type sees the same inputs.
 std::vector<double> random_values(const std::string& name, int64_t count, double scale = 1, double mean = 0);
 
 // Element number `flat` in row-major order.
@@ -39,8 +39,8 @@ T& element(const Tensor& tensor, int64_t flat) {
 double get(const Tensor& tensor, int64_t flat);
 void put(const Tensor& tensor, int64_t flat, double value);
 
-// A tensor with its own memory of the host. `padding` foreign elements follow each row (all dims but the first). Every
-// byte starts as 0xFF: NaN in the floating types.
+// A tensor with its own host memory. Each row (all dims but the first) is followed by `padding` elements that do not
+// belong to it. Every byte starts as 0xFF: NaN in the floating types.
 class Owned {
  public:
   Owned() = default;
@@ -54,8 +54,8 @@ class Owned {
 
   void set(const std::vector<double>& values);
   std::vector<double> values() const;
-  bool padding_intact() const;  // nobody wrote between the rows
-  // All bytes, those between the rows too, as [bytes] uint8; and the tensor where they lie at `start` instead.
+  bool padding_intact() const;  // nothing was written between the rows
+  // All bytes, including those between the rows, as [bytes] uint8; and the tensor as if it started at `start`.
   Tensor bytes() const;
   Tensor placed(const Tensor& start) const;
 
@@ -67,14 +67,14 @@ class Owned {
 
 Owned zeros(Shape shape);
 
-// A host's tensor on the stream's device, with all of its bytes: those which nobody writes are 0xFF there too.
+// A copy of a host tensor on the stream's device, with all of its bytes: those that nothing writes are 0xFF there too.
 class DeviceTensor {
  public:
-  DeviceTensor(Stream& stream, const Owned& host);  // which stays where it is, and outlives it
+  DeviceTensor(Stream& stream, const Owned& host);  // which must not move and must outlive it
   const Tensor& tensor() const { return tensor_; }
   operator Tensor() const { return tensor_; }
   operator ConstTensor() const { return tensor_; }
-  void fetch() const;  // the host's tensor has what stands on the device; waits
+  void fetch() const;  // copies the device's values to the host tensor; waits
 
  private:
   Stream& stream_;
@@ -98,9 +98,9 @@ struct Argument {
   Kind kind = Kind::activation;
   Role role = Role::in;
   Shape shape;
-  std::vector<double> values;  // of in and in_out
+  std::vector<double> values;  // for in and in_out
   double terms = 1;            // numbers summed into one element
-  double magnitude = 0;        // size of the sums where results may cancel to less; the largest result counts too
+  double magnitude = 0;        // size of the sums, if results may cancel to less; the largest result counts too
   bool strided = true;         // may have padding between its rows
 };
 bool is_result(const Argument& argument);
@@ -117,7 +117,7 @@ inline void PrintTo(const KernelCase& call, std::ostream* out) {
 DType type_of(Kind kind, DType activation);
 
 struct How {
-  DType dtype = DType::float64;   // of activations
+  DType dtype = DType::float64;   // of the activations
   DType inputs = DType::float64;  // to which the inputs are rounded first
   Bodies bodies = Bodies::specification;
   DeviceKind device = DeviceKind::cpu;
@@ -130,26 +130,26 @@ struct Outcome {
   std::map<std::string, KernelCost, std::less<>> cost;
 };
 
-// On the host or on meta. An Error where the call wrote between rows.
+// On the host or on meta. Throws an Error if the call wrote between rows.
 Outcome evaluate(const KernelCase& call, const How& how);
-// In the stream, whatever its device; waits.
+// On the stream, whatever its device; waits.
 Outcome evaluate_in(Stream& stream, const KernelCase& call, DType dtype, DType inputs, int64_t padding);
 
 double largest_magnitude(const std::vector<double>& values);
-// Infinity where one of the two is not finite and the other differs.
+// Infinity if one of the two values is not finite and the other one differs.
 double largest_error(const std::vector<double>& values, const std::vector<double>& reference);
-// Rounding errors of a result: one rounding when it is stored, a few (function values, products) and `summed` (of its
-// sum) in the type of sums; each relative to the size of the sums.
+// Expected rounding errors of a result: one rounding when it is stored, a few (function values, products) and `summed`
+// (of its sum) in the accumulation type; each relative to the size of the sums.
 double rounding_error(const Argument& argument, DType dtype, const std::vector<double>& reference, double summed);
 
-// One result of a fast body, given inputs of its type, beside the float64 specification.
+// One result of a fast body, given inputs of its type, compared with the float64 reference implementation.
 struct Comparison {
   std::string argument;
   double error = 0;                               // the largest
   double bound = 0;                               // twice the larger of `own` and `floor`
-  double own = 0;                                 // error of the specification in the same type
-  double floor = 0;                               // rounding_error() where n roundings of random sign add up to √n
-  double magnitude = 0;                           // largest of the specification's values
+  double own = 0;                                 // error of the reference implementation in the same type
+  double floor = 0;                               // rounding_error() if n roundings of random sign add up to √n
+  double magnitude = 0;                           // largest of the reference values
   bool passed() const { return error <= bound; }  // false for NaN
 };
 std::vector<Comparison> compare(const KernelCase& call, DType dtype, int64_t padding, const Outcome& fast);

@@ -16,7 +16,7 @@ std::string label(const char* kernel, std::initializer_list<int64_t> numbers) {
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
-// Calls body(scratch) with the room that a product of x may use, w [out, in] or its gradient being the other operand.
+// Calls body(scratch) with the scratch that a product of x may use; w [out, in] or its gradient is the other operand.
 template <typename Body>
 void with_product_scratch(const Stream& stream, const Tensor& x, const Tensor& w, const Body& body) {
   const Shape shape = matmul_scratch(stream, x.dtype(), x.extent(0), w.extent(1), w.extent(0));
@@ -40,8 +40,8 @@ void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t in, 
   Builder add(label("matmul_forward_add", {rows, in, out}));
   add.input("x", {rows, in});
   add.input("w", {out, in});
-  add.input("residual", {rows, out}).strided = false;  // rows other than those of y, where y's are strided
-  // A body may round the product too, to the type of y: for that the comparison has a factor of two.
+  add.input("residual", {rows, out}).strided = false;  // its stride differs from y's if y is strided
+  // A body may also round the product to the type of y; the comparison's factor of two allows for that.
   add.output("y", {rows, out}, n(in + 1)).magnitude = 1 + std::sqrt(n(in));
   add.call.run = [](Stream& s, const Tensors& a) {
     with_product_scratch(s, a[0], a[1],
@@ -159,7 +159,7 @@ void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t hi
   cases.push_back(b.call);
 
   Builder d(label("add_rms_norm_forward", {rows, hidden}));
-  // Sixteenths, whose sum no type rounds: the scale of a rounded row is another one.
+  // Sixteenths, whose sum is exact in every type: a rounded row would have another scale.
   const auto sixteenths = [](std::vector<double>& values) {
     for (double& value : values) value = std::round(value * 16) / 16;
   };
@@ -227,7 +227,7 @@ void add_shift_streams_cases(std::vector<KernelCase>& cases, const ShiftStreamsC
   rope_table(device.stream, 10000, table);
   std::vector<int64_t> starts = documents.start;
   if (shift.carried) std::replace(starts.begin(), starts.end(), int64_t{0}, -rows - 9);
-  // Arguments 0 to 2, which all streams share; those of a stream follow.
+  // Arguments 0 to 2 are shared by all streams; the arguments of each stream follow.
   const auto add_shared = [&](Builder& b) {
     b.given("rope", table.tensor().shape(), Kind::accumulation, table.values()).strided = false;
     b.integers("positions", documents.position);
@@ -329,7 +329,7 @@ void add_attention_cases(std::vector<KernelCase>& cases, const AttentionCase& at
   };
   Device host, gpu(DeviceKind::meta);
   gpu.stream.planned = DeviceKind::cuda;
-  // On a CPU bfloat16 needs most, on a GPU float32.
+  // On a CPU bfloat16 needs the most, on a GPU float32.
   const Shape scratch = {std::max(scratch_of(host.stream, DType::bfloat16), scratch_of(gpu.stream, DType::float32))};
   Builder b(std::string("attention_forward_") + at.name);
   add_inputs(b);

@@ -1,6 +1,6 @@
 // Calls of every kernel with awkward shapes: no row, 1 row, primes, one KV head, more taps than tokens, documents of
-// length 1, long rows. Held by fast_test against the specification, by specification_test against float64, by the tests
-// of a device and the self-test there. Each function adds the calls of one family.
+// length 1, long rows. fast_test compares them with the reference implementation, specification_test with float64; a
+// device's tests and its self-test use them too. Each function adds the calls of one family.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using Tensors = std::vector<Tensor>;
 
 std::string label(const char* kernel, std::initializer_list<int64_t> numbers);  // "kernel_1_2"
 
-// Arguments with values of their own.
+// Builds a call; each argument gets its own values.
 struct Builder {
   KernelCase call;
   explicit Builder(std::string name) { call.name = std::move(name); }
@@ -55,7 +55,7 @@ struct Builder {
   }
 };
 
-// Scratch that serves a call on any backend.
+// Scratch that is enough for a call on any backend.
 template <typename ScratchOf>
 Shape scratch_of_any(const ScratchOf& scratch_of) {
   Stream gpu;
@@ -77,7 +77,7 @@ struct ShiftCase {
   bool carried = false;
 };
 void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift);
-// Of streams that go together.
+// Streams that are passed in one call.
 struct ShiftStreamsCase {
   struct OneStream {
     int64_t heads, taps;

@@ -1,5 +1,5 @@
-// What every front end ends with: the cost goes to the ledger, the operation to the body of its device, at once or in
-// the stream's queue.
+// The last step of every front end: records the cost in the ledger and passes the operation to the body for its device,
+// either now or in the stream's queue.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace shiftron {
 
-// Bytes of what a call reads, or writes.
+// Bytes that a call reads or writes.
 struct Operands {
   Operands(std::initializer_list<ConstTensor> tensors) { add(tensors); }
   void add(std::initializer_list<ConstTensor> tensors) {
@@ -28,7 +28,7 @@ struct Operands {
   int64_t bytes = 0;
 };
 
-// Adds to a message what an argument of an operation is: type and shape of a tensor, nothing for numbers.
+// Appends a description of an argument to a message: type and shape of a tensor, nothing for numbers.
 template <typename Argument>
 void tell_argument(std::string& text, const Argument& argument) {
   if constexpr (std::is_base_of_v<ConstTensor, Argument>) {
@@ -37,7 +37,7 @@ void tell_argument(std::string& text, const Argument& argument) {
   }
 }
 
-// Of calls that go together, of the first ones.
+// For a list of calls: describes the first ones.
 template <typename Call>
 void tell_argument(std::string& text, const std::vector<Call>& calls) {
   constexpr size_t kTold = 3;
@@ -51,8 +51,8 @@ void tell_argument(std::string& text, const std::vector<Call>& calls) {
   if (calls.size() > kTold) text += " and " + std::to_string(calls.size() - kTold) + " others";
 }
 
-// The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough. `cuda`
-// is null in builds without CUDA.
+// The bodies of one operation. `fast` handles float32 and bfloat16; null if the reference implementation is fast
+// enough. `cuda` is null in builds without CUDA.
 template <typename... Arguments>
 struct BodyTable {
   void (*specification)(const CpuOptions&, Arguments...);
@@ -62,7 +62,7 @@ struct BodyTable {
 template <typename... Arguments, typename... Others>
 BodyTable(void (*)(const CpuOptions&, Arguments...), Others...) -> BodyTable<Arguments...>;
 
-// `dtype`: float64 takes the specification.
+// `dtype`: float64 uses the reference implementation.
 template <typename... Arguments>
 void launch(Stream& stream, const char* name, const Operands& reads, const Operands& writes, int64_t operations,
             DType dtype, const BodyTable<Arguments...>& bodies, std::type_identity_t<Arguments>... arguments) {

@@ -1,4 +1,4 @@
-// In builds without CUDA the workspace alone, which a plan counts.
+// In builds without CUDA there is only the workspace, which a plan counts.
 #include "kernels/libraries.h"
 
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ std::string text_of(const LibraryChoices& choices) {
       .dump(1);
 }
 
-// ForeignChoices where it is no such text.
+// Throws ForeignChoices if the text is not valid.
 LibraryChoices choices_from(const std::string& text, const std::string& source) {
   try {
     const Json read = Json::parse(text);

@@ -1,4 +1,4 @@
-// What a backend's libraries keep for one stream.
+// State of a backend's libraries for one stream.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct LibraryChoices {
   AttentionChoices attention;
 };
 
-// Handles, plans and a workspace of one stream's libraries, and the algorithm that each shape got.
+// Handles, plans and a workspace of one stream's libraries, and the algorithm chosen for each shape.
 class KeptLibraries {
  public:
   virtual ~KeptLibraries() = default;
@@ -28,22 +28,23 @@ class KeptLibraries {
 };
 
 // On a GPU the ledger counts their workspace under "workspace"; on a CPU there are none. The stream's context points to
-// them, until behind the stream's last operation they go.
+// them, so they must outlive the stream's last operation.
 class Libraries {
  public:
   explicit Libraries(Stream& stream);
 
-  // While true the first call of a shape without a choice times the library's candidates and waits for them. Else (as
-  // it begins) such a shape takes the library's first candidate.
+  // While true, the first call of a shape without a choice times the library's candidates and waits for them. While
+  // false (the default), such a shape takes the library's first candidate.
   void time_candidates(bool timed);
-  // What shapes got so far, as JSON; "" on a CPU.
+  // The choices so far, as JSON; "" on a CPU.
   std::string choices() const;
-  // From now on shapes take these, those made before too, and what they need for it is made here. ForeignChoices where
-  // they are of another device or version, round twice, or no such text, which begins with `source` then; CPU: nothing.
+  // From now on shapes use these choices, including shapes that already had one; whatever that needs is built here.
+  // Throws ForeignChoices if they are for another device or version, round twice, or are not valid text (the message
+  // then begins with `source`). On a CPU this does nothing.
   void adopt(const std::string& choices, const std::string& source);
-  // What the libraries do not serve, so that slower kernels of our own do it, and why.
+  // What the libraries do not support, so that our own slower kernels do it, and why.
   std::vector<std::string> refusals() const;
-  // What was not timed though it was to be, and why.
+  // What should have been timed but was not, and why.
   std::vector<std::string> untimed() const;
 
  private:
@@ -51,8 +52,8 @@ class Libraries {
   std::unique_ptr<KeptLibraries> kept_;
 };
 
-// Of texts of choices(), for each shape that of the first which has one, among those of the first text's device and
-// versions; "" where that is "".
+// Joins texts of choices(): for each shape, the choice of the first text that has one, among texts with the first
+// text's device and versions; "" if the first text is "".
 std::string joined_choices(const std::vector<std::string>& texts);
 
 namespace cuda {  // only in builds that have it (kHasCuda)

@@ -1,4 +1,4 @@
-// cuBLASLt's and cuDNN's part of a stream.
+// cuBLASLt's and cuDNN's state of a stream.
 #include "core/queue_cuda.h"
 #include "kernels/attention_plans_cuda.h"
 #include "kernels/libraries.h"

@@ -1,5 +1,5 @@
-// Memory that is read or written soon, asked for a few cache lines at a time while something else is computed. Asked for
-// at once, so many lines hold up the computation that was to hide them.
+// Prefetches memory that is read or written soon, a few cache lines at a time during other computation. Prefetching
+// that many lines at once would stall the computation that should hide them.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ class LinesAhead {
   enum class Use { reading, writing };
   static constexpr int64_t kLine = 64;
 
-  // Rows of row_bytes, `stride` bytes apart, behind those that were added before. They begin with a line.
+  // Adds rows of row_bytes, `stride` bytes apart, after those added before. Each row starts at a cache line.
   void add(Use use, const void* first, int64_t rows, int64_t row_bytes, int64_t stride) {
     CHECK(rows > 0 && row_bytes > 0 && added_ < stretches_.size(), "no lines to fetch, or too many kinds of them");
     stretches_[added_++] = {use, static_cast<const char*>(first), rows, row_bytes, stride};
   }
 
-  // Calls body(use, line) for the next `count` lines, as far as there are so many.
+  // Calls body(use, line) for the next `count` lines, or for those that are left.
   template <typename Body>
   SHIFTRON_INLINE void take(int count, const Body& body) {
     for (; count > 0 && now_ < added_; --count) {
@@ -44,10 +44,10 @@ class LinesAhead {
   };
   std::array<Stretch, 4> stretches_;
   size_t added_ = 0, now_ = 0;
-  int64_t at_ = 0;  // bytes of the row
+  int64_t at_ = 0;  // bytes into the row
 };
 
-// Asks for the next `count` lines, if there are any to be asked for.
+// Prefetches the next `count` lines, if any are left.
 SHIFTRON_INLINE void fetch_lines(LinesAhead* ahead, int count) {
   if (ahead == nullptr) return;
   ahead->take(count, [](LinesAhead::Use use, const char* line) {

@@ -6,7 +6,7 @@
 namespace shiftron {
 namespace {
 
-// rows · in · out products and as many sums, in each product.
+// rows · in · out multiplications and as many additions in each product.
 int64_t operations_of(int64_t rows, int64_t in, int64_t out) {
   return 2 * rows * in * out;
 }
@@ -22,7 +22,7 @@ void check_product_scratch(const Stream& stream, const char* kernel, const Tenso
   if (scratch.defined()) check_scratch(stream, kernel, scratch, dtype, matmul_scratch(stream, dtype, rows, in, out));
 }
 
-// Both return the operations of the product.
+// Both return the number of operations of the product.
 int64_t check_forward(const Stream& stream, const char* kernel, const ConstTensor& x, const ConstTensor& w,
                       const Tensor& y, DType result, const Tensor& scratch) {
   check_matrices(kernel, x, w);

@@ -1,5 +1,5 @@
-// Products on the CPU: of float32 oneDNN's sgemm, and its matmul where a product is narrow; of bfloat16 what was
-// chosen: oneDNN matmul or own tiles, of vectors of float32 at the last.
+// Products on the CPU. float32: oneDNN's sgemm, and its matmul for narrow products. bfloat16: as chosen, oneDNN's
+// matmul or our own tiles; as a last resort our own vectors of float32.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <cstring>
@@ -24,7 +24,7 @@ struct LibraryProduct {
   bool a_transposed, b_transposed, keep;
   DType dtype, c_dtype;
   int threads;
-  int64_t scratch_bytes;  // 0: b is read as it lies
+  int64_t scratch_bytes;  // 0: b is read in place
   auto operator<=>(const LibraryProduct&) const = default;
 };
 
@@ -39,10 +39,10 @@ dnnl::memory::desc describe(int64_t rows, int64_t columns, int64_t stride, bool 
                     : memory::desc({rows, columns}, type, memory::dims{stride, 1});
 }
 
-// Objects of oneDNN that one thread uses; the library keeps what it compiled for all of them.
+// oneDNN objects of one thread; the library shares the code that it compiled between threads.
 class Library {
  public:
-  // False when the processor has no such product.
+  // Returns false if the processor has no such product.
   bool run(const LibraryProduct& shape, const void* a, const void* b, void* c, void* scratch) {
     if (refused_) return false;
     try {
@@ -80,7 +80,7 @@ class Library {
   Made& find(const LibraryProduct& shape) {
     const auto found = made_.find(shape);
     if (found != made_.end()) return found->second;
-    if (made_.size() >= 512) made_.clear();  // decoding meets many shapes
+    if (made_.size() >= 512) made_.clear();  // decoding has many shapes
     const auto a = describe(shape.m, shape.k, shape.a_stride, shape.a_transposed, shape.dtype);
     const auto b = describe(shape.k, shape.n, shape.b_stride, shape.b_transposed, shape.dtype);
     const auto c = describe(shape.m, shape.n, shape.c_stride, false, shape.c_dtype);
@@ -153,7 +153,7 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
 void multiply(ProductsBy by, const MatrixProduct& of, const Tensor& scratch) {
   const Matrix &a = of.a, &b = of.b;
   if (of.m == 0 || of.n == 0) return;
-  if (of.k == 0) {  // which the library does not take
+  if (of.k == 0) {  // which the library does not accept
     const auto size = static_cast<size_t>(size_of(of.c_dtype));
     for (int64_t row = 0; !of.keep && row < of.m; ++row) {
       std::memset(static_cast<char*>(of.c) + static_cast<size_t>(row * of.c_stride) * size, 0,
@@ -195,7 +195,7 @@ void multiply(ProductsBy by, const MatrixProduct& of, const Tensor& scratch) {
 
 namespace {
 
-// What enters a product, as it lies or transposed.
+// An operand of a product, as stored or transposed.
 struct Operand {
   const ConstTensor& of;
   bool transposed = false;
@@ -214,7 +214,8 @@ void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor 
   multiply(cpu.bfloat16.forward, product_of(cpu, {x}, {w, true}, false, y), scratch);
 }
 
-// Unlike the specification it rounds the product too: the library's sums go to y in y's type.
+// Unlike the reference implementation, this also rounds the product, because the library writes its sums to y in y's
+// type.
 void matmul_forward_add(const CpuOptions& cpu, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y,
                         Tensor scratch) {
   matmul_forward(cpu, x, w, y, scratch);
@@ -238,7 +239,7 @@ void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor 
       return weight_gradient_bfloat16(cpu.threads, d_y, x, d_w, scratch);
     }
   }
-  // Without scratch: the library would lay x out anew, which does not pay here.
+  // Without scratch: the library would repack x, which does not pay here.
   multiply(by, product);
 }
 

@@ -1,4 +1,4 @@
-// Products in CUDA: how each of them is asked of cuBLASLt.
+// Products in CUDA: how each of them is passed to cuBLASLt.
 #include "kernels/bodies.h"
 #include "kernels/device_cuda.h"
 #include "kernels/products_cuda.h"
@@ -6,13 +6,13 @@
 namespace shiftron::cuda {
 namespace {
 
-// An operand as it lies, and whether the product takes it transposed.
+// An operand as stored, and whether the product uses its transpose.
 struct Operand {
   ConstTensor tensor;
   bool transposed = false;
 };
 
-// Null is divisible by anything: the largest power of two, at most 256, that divides all addresses.
+// The largest power of two, at most 256, that divides all addresses; any number divides a null address.
 int64_t common_alignment(std::initializer_list<const void*> addresses) {
   uintptr_t bits = 256;
   for (const void* address : addresses) bits |= reinterpret_cast<uintptr_t>(address);

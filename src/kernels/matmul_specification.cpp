@@ -1,11 +1,11 @@
-// Specification of the products of a linear layer: one plain product over three sets of strides.
+// Reference implementation of the products of a linear layer: one plain product with three pairs of strides.
 #include "kernels/bodies.h"
 #include "kernels/element.h"
 
 namespace shiftron::specification {
 namespace {
 
-// Matrix view with both strides, so that a transposed operand is only another pair of them.
+// Matrix view with both strides, so that a transposed operand is only another pair of strides.
 template <typename T>
 struct Matrix {
   T* data;
@@ -21,7 +21,7 @@ Matrix<const T> transposed(const ConstTensor& x) {
   return {x.data<T>(), 1, x.stride(0)};
 }
 
-// Columns whose sums are in flight at a time: k runs in order for each of them.
+// Columns whose sums are computed at the same time; k runs in order for each of them.
 constexpr int64_t kColumns = 16;
 
 // store(i, j, Σ_k a[i, k] b[k, j]) with k ascending, summed in A.

@@ -1,4 +1,4 @@
-// Products of matrices in memory on the CPU: the one door to oneDNN.
+// Matrix products in memory on the CPU; all calls of oneDNN go through here.
 #pragma once
 
 #include <cstdint>
@@ -8,39 +8,40 @@
 
 namespace shiftron::fast {
 
-// A row-major matrix whose rows are `stride` elements apart; `transposed`: its transpose enters the product.
+// A row-major matrix whose rows are `stride` elements apart; `transposed`: the product uses its transpose.
 struct Matrix {
   const void* data;
   DType dtype;
   int64_t stride;
   bool transposed = false;
 
-  // Element (row, column) of what enters the product.
+  // Element (row, column) of the operand as the product uses it.
   template <typename T>
   const T* element(int64_t row, int64_t column) const {
     return static_cast<const T*>(data) + (transposed ? column * stride + row : row * stride + column);
   }
 };
 
-// c [m, n] (+)= a [m, k] · b [k, n]: a and b both float32 or both bfloat16, c float32, or bfloat16 of bfloat16.
+// c [m, n] (+)= a [m, k] · b [k, n]: a and b both float32 or both bfloat16; c float32, or bfloat16 if a and b are.
 struct MatrixProduct {
   int threads;
   int64_t m, n, k;
   Matrix a, b;
-  bool keep;  // what stands in c, which is float32
+  bool keep;  // add to c, which must be float32
   void* c;
   DType c_dtype;
   int64_t c_stride;
 };
 
-// c [m, n] float32 = a [m, k] · b [k, n] + keep · c, all float32, by as many threads as LibraryThreads says; by one
-// within a team. False when the library refuses.
+// c [m, n] float32 = a [m, k] · b [k, n] + keep · c, all float32, with the thread count set by LibraryThreads; on one
+// thread within a team. Returns false if the library refuses.
 bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
                      const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride);
 
-// Whether a weight [out, in] is narrow, and whether in float32 its products with `rows` activations are made by the
-// library's matmul, which lays the weight out anew in every call, faster than by its sgemm: on AMD's Zen 4 and 5 and on
-// Xeons with AMX. Wider ones it makes more slowly there, narrower ones on Zen 4.
+// is_narrow: whether a weight [out, in] is narrow. packs_weight: whether its float32 products with `rows` activations
+// are faster with the library's matmul, which repacks the weight in every call, than with its sgemm. So it is on AMD's
+// Zen 4 and 5 and on Xeons with AMX. There matmul is slower than sgemm for wider weights, and on Zen 4 for narrower
+// ones.
 constexpr bool is_narrow(int64_t in, int64_t out) {
   const int64_t least = in < out ? in : out;
   return least >= 256 && least <= 512;
@@ -48,18 +49,18 @@ constexpr bool is_narrow(int64_t in, int64_t out) {
 constexpr bool packs_weight(int64_t rows, int64_t in, int64_t out) {
   return rows >= 2048 && is_narrow(in, out);
 }
-// Whether it makes d_w [out, in] += d_yᵀ [out, rows] · x in float32 too, d_y's rows being `stride` elements apart: on
-// Xeons with AMX where the weight is narrow, on AMD's Zen 4 and 5, whose sgemm is else up to 16 % faster, where they
-// lie a multiple of 4 KiB apart besides: those sgemm reads slowly, by 18 to 39 % on Zen 5.
+// Whether matmul also computes d_w [out, in] += d_yᵀ [out, rows] · x in float32; d_y's rows are `stride` elements
+// apart. On Xeons with AMX: if the weight is narrow. On AMD's Zen 4 and 5, whose sgemm is otherwise up to 16 % faster:
+// if also the rows are a multiple of 4 KiB apart, because sgemm reads those slowly (by 18 to 39 % on Zen 5).
 bool gradient_by_library(int64_t rows, int64_t in, int64_t out, int64_t stride);
 
-// c (+)= a · b. by: what multiplies bfloat16; own tiles need the scratch.
-// scratch: elements of b's type into which b may be copied in another layout, or undefined.
+// c (+)= a · b. by: how bfloat16 is multiplied; our own tiles need the scratch.
+// scratch: elements of b's type for a copy of b in another layout, or undefined.
 void multiply(ProductsBy by, const MatrixProduct& product, const Tensor& scratch = {});
 
-// For at most few_rows(dtype) rows of a and a b that is stored transposed. False, and nothing done, for any other
-// product. A row's bits depend on neither the threads nor the other rows.
-// few_rows: with more the library, which multiplies bfloat16 faster than float32, is as fast or faster.
+// For at most few_rows(dtype) rows of a, and b stored transposed. Returns false and does nothing for any other product.
+// The bits of a row depend neither on the thread count nor on other rows.
+// few_rows: with more rows the library is as fast or faster; it multiplies bfloat16 faster than float32.
 inline constexpr int64_t few_rows(DType dtype) {
   return dtype == DType::float32 ? 8 : 4;
 }
@@ -68,7 +69,7 @@ bool multiply_few_rows(const MatrixProduct& product);
 // to = from, rounded.
 void narrow(const float* from, bfloat16* to, int64_t count);
 
-// While one lives, the library computes on so many threads for this thread: those of its team (thread_team.h).
+// While an object exists, the library uses this many threads for the calling thread: those of its team (thread_team.h).
 class LibraryThreads {
  public:
   explicit LibraryThreads(int threads);

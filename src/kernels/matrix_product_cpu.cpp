@@ -16,20 +16,20 @@ using Cut = MatrixProductCut;
 constexpr int64_t kTileWords = Cut::kTile * Cut::kTile;
 constexpr int64_t kTileRowBytes = 64;
 constexpr int64_t kStepBytes = Cut::kStepWords * 4;
-// Of a cache of 48 KiB: a panel of b has 32, so that a streams past it; a strip of a has all of it at most, which is
-// still less of a loss than results written in many places.
+// For a first-level cache of 48 KiB: a panel of b takes 32 KiB, so that a streams past it. A strip of a may take all of
+// it, which still costs less than writing results in many places.
 constexpr int64_t kDepthSteps = 16, kStripSteps = 24;
-constexpr int64_t kHeldBytes = int64_t{768} << 10;  // of either operand in whole, in the second-level cache
+constexpr int64_t kHeldBytes = int64_t{768} << 10;  // of either whole operand, in the second-level cache
 constexpr int64_t kMostRows = 256, kFewerRows = 128;
 constexpr int64_t kTaskRows = 512;
-constexpr int64_t kFewestBlocks = 4;  // of a task that is made smaller so that each thread gets as many
-constexpr int64_t kGroupPanels = 32;  // whose sums a thread holds, 1 MiB, where rows are not whole
+constexpr int64_t kFewestBlocks = 4;  // per task, at least, if tasks shrink to give each thread as many
+constexpr int64_t kGroupPanels = 32;  // whose sums a thread holds (1 MiB) if rows are not packed whole
 
 constexpr int64_t blocks_of(int64_t count) {
   return (count + Cut::kBlock - 1) / Cut::kBlock;
 }
 
-// Reads memory ahead into the second-level cache, evenly over a number of calls: rows of `row_bytes` bytes, `stride`
+// Prefetches memory into the second-level cache, evenly over a number of calls: rows of `row_bytes` bytes, `stride`
 // bytes apart.
 class ReadAhead {
  public:
@@ -56,13 +56,13 @@ class ReadAhead {
   int64_t row_lines_, left_of_row_, to_next_row_, left_, lines_of_call_;
 };
 
-// What a thread works with: the unit, configured for whole tiles, and its part of the room.
+// A thread's state: the unit, configured for whole tiles, and its part of the scratch.
 template <typename Unit>
 struct Worker {
   Worker(const Cut& cut, uint32_t* memory) : left(memory), sums(reinterpret_cast<float*>(memory + cut.left_words())) {
     unit.configure(TileConfiguration::whole());
   }
-  ~Worker() { unit.release(); }  // the library configures tiles of its own on this thread
+  ~Worker() { unit.release(); }  // the library configures its own tiles on this thread
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -70,10 +70,10 @@ struct Worker {
   uint32_t* left;
   float* sums;
   alignas(64) float block[Cut::kBlockSums];
-  Result::Block behind;  // summed, and not in c yet: it is written while the next one is summed, whose sums follow it
+  Result::Block behind;  // summed, not yet in c: written while the next block is summed, before those sums are stored
 };
 
-// Tiles by number: sums 0 to 3, row by row; 4 and 5 of a, 6 and 7 of b.
+// Tile numbers: 0 to 3 are sums, row by row; 4 and 5 are of a, 6 and 7 of b.
 template <typename Body>
 void for_sums(const Body& body) {
   body.template operator()<0>(0);
@@ -82,7 +82,7 @@ void for_sums(const Body& body) {
   body.template operator()<3>(Cut::kTile * Cut::kBlock + Cut::kTile);
 }
 
-// A tile of an operand. One that does not stay in the first-level cache leaves there what does.
+// Loads a tile of an operand. A tile that need not stay in the first-level cache does not evict those that must.
 template <int tile, bool stays, typename Unit>
 void load_operand(Unit& unit, const uint32_t* from) {
   if constexpr (stays)
@@ -91,9 +91,9 @@ void load_operand(Unit& unit, const uint32_t* from) {
     unit.template load_once<tile>(from, kTileRowBytes);
 }
 
-enum class Stays { left, right };  // in the first-level cache, while blocks of the other operand pass
+enum class Stays { left, right };  // the operand that stays in the first-level cache while blocks of the other one pass
 
-// sums [32, 32] = left · right + keep · sums over so many steps; between(step) is called amid each one's products.
+// sums [32, 32] = left · right + keep · sums over `steps` steps; between(step) is called in the middle of each step.
 template <Stays stays, typename Unit, typename Between>
 void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t steps, bool keep, float* sums,
               const Between& between) {
@@ -121,7 +121,7 @@ class Product {
       : of_(product),
         cut_(product.threads, product.m, product.n, product.k),
         result_{product.c, product.c_dtype, product.c_stride, product.keep},
-        // A row of a tile that lies in two cache lines takes two loads.
+        // Aligned, because a tile row in two cache lines takes two loads.
         right_(at_cache_line(static_cast<uint32_t*>(room.raw()))) {
     CHECK(room.bytes() >= cut_.bytes(), "a product needs more scratch than ", room.bytes());
   }
@@ -134,7 +134,8 @@ class Product {
         of_.threads, cut_.row_tasks * cut_.groups,
         [&](int thread) { return Worker<Unit>(cut_, memory + thread * words); },
         [&](int64_t task, Worker<Unit>& worker) {
-          // Strips meet a group of panels one after the other, while it is in the second-level cache.
+          // All strips are multiplied by one group of panels, which stays in the second-level cache, before the next
+          // group.
           cut_.order == Cut::Order::strips ? run_task(task % cut_.row_tasks, task / cut_.row_tasks, worker)
                                            : run_task(task / cut_.groups, task % cut_.groups, worker);
         });
@@ -166,7 +167,7 @@ class Product {
     worker.behind = {};
   }
 
-  // A block of rows in their whole depth, panel by panel of b; the task's next rows are read meanwhile.
+  // A block of rows in their whole depth, one panel of b after another; the task's next rows are prefetched meanwhile.
   void strip(int64_t row, int64_t rows, int64_t task_end, int64_t group, Worker<Unit>& worker) const {
     pack_left_blocks(of_.a, row, rows, 0, of_.k, worker.left, cut_.steps);
     const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1);
@@ -178,7 +179,7 @@ class Product {
     }
   }
 
-  // a's rows in their whole depth, panel by panel of b.
+  // Rows of a in their whole depth, one panel of b after another.
   void whole_rows(int64_t row, int64_t rows, int64_t group, Worker<Unit>& worker) const {
     pack_left_blocks(of_.a, row, rows, 0, of_.k, worker.left, cut_.steps);
     const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1), blocks = blocks_of(rows);
@@ -194,7 +195,7 @@ class Product {
     }
   }
 
-  // Depth by depth of a's rows, for all panels of the group, whose sums are held meanwhile.
+  // One depth of a's rows after another, for all panels of the group, whose sums are held meanwhile.
   void parts_of_rows(int64_t row, int64_t rows, int64_t group, Worker<Unit>& worker) const {
     const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1), blocks = blocks_of(rows);
     for (int64_t depth = 0; depth < cut_.depths; ++depth) {
@@ -209,8 +210,8 @@ class Product {
     }
   }
 
-  // What one depth of a panel adds to the blocks of c in these rows. `left`: a block's steps lie left_steps steps
-  // apart. `sums`: of these blocks, or null where one depth is all.
+  // Adds one depth of a panel to the blocks of c in these rows. `left`: blocks are left_steps steps apart. `sums`: of
+  // these blocks, or null if there is only one depth.
   template <Stays stays, typename Ahead>
   void run_blocks(int64_t row, int64_t rows, int64_t panel, int64_t depth, const uint32_t* left, int64_t left_steps,
                   float* sums, Worker<Unit>& worker, const Ahead& read_ahead) const {
@@ -247,8 +248,8 @@ MatrixProductCut::MatrixProductCut(int all_threads, int64_t m, int64_t n, int64_
     : row_blocks(blocks_of(m)), panels(blocks_of(n)), steps(blocks_of(k)), threads(std::max(1, all_threads)) {
   const auto fits = [&](int64_t of_rows) { return of_rows * steps * kBlock * 2 <= kHeldBytes; };
   order = steps <= kStripSteps ? Order::strips : fits(kFewerRows) ? Order::whole_rows : Order::parts_of_rows;
-  int64_t tasks = 2 * threads;  // at least, where there are as many blocks
-  int64_t most_rows = kTaskRows, most_panels = std::max<int64_t>(1, panels);  // of a task
+  int64_t tasks = 2 * threads;  // at least, as long as there are as many blocks
+  int64_t most_rows = kTaskRows, most_panels = std::max<int64_t>(1, panels);  // per task
   depths = (steps + kDepthSteps - 1) / kDepthSteps;
   switch (order) {
     case Order::strips:

@@ -1,5 +1,5 @@
-// The seven operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain
-// loops with their semantics, so that what is built of them runs, and is tested, on every machine.
+// The seven operations of a processor's matrix unit (Intel AMX: tdpbf16ps), implemented both as instructions and as
+// plain loops with the same semantics, so that code on top of them runs and is tested on every machine.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace shiftron::fast {
 
-// What ldtilecfg reads: of each of eight tiles its rows, at most 16, and the bytes of a row, at most 64.
+// The operand of ldtilecfg: for each of eight tiles its rows, at most 16, and the bytes of a row, at most 64.
 struct alignas(64) TileConfiguration {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -16,7 +16,7 @@ struct alignas(64) TileConfiguration {
   std::array<uint16_t, 16> row_bytes{};
   std::array<uint8_t, 16> rows{};
 
-  // All eight tiles of 16 rows of 64 bytes.
+  // All eight tiles with 16 rows of 64 bytes.
   static TileConfiguration whole() {
     TileConfiguration to;
     std::fill_n(to.rows.begin(), 8, uint8_t{16});
@@ -26,15 +26,15 @@ struct alignas(64) TileConfiguration {
 };
 static_assert(sizeof(TileConfiguration) == 64);
 
-// Whether the processor says that it has one.
+// Whether the processor reports a matrix unit.
 bool processor_has_matrix_unit();
-// True where the processor has the unit, the system lets this process use it, and a product of it is right. The first
-// call asks the system, for all threads.
+// True if the processor has the unit, the system lets this process use it, and a test product is correct. The first
+// call asks the system for permission, for all threads.
 bool matrix_unit_available();
 
 #if defined(__x86_64__)
-// Tiles are registers of a thread. The assembler knows the instructions, so that no compiler flag is needed; "memory",
-// as the compiler does not see what they read and write.
+// Tiles are registers of a thread. The assembler knows the instructions, so no compiler flag is needed. The "memory"
+// clobbers are there because the compiler does not see what they read and write.
 struct MatrixUnit {
   static void configure(const TileConfiguration& configuration) {
     asm volatile("ldtilecfg %0" : : "m"(configuration) : "memory");
@@ -47,7 +47,7 @@ struct MatrixUnit {
   static void load(const void* from, int64_t stride_bytes) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(tile) : "memory");
   }
-  // The same of what is not read again soon: it does not push other data out of the first-level cache.
+  // The same, for data that is not reused soon: it does not evict other data from the first-level cache.
   template <int tile>
   static void load_once(const void* from, int64_t stride_bytes) {
     asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(tile) : "memory");
@@ -65,8 +65,9 @@ struct MatrixUnit {
 };
 #endif
 
-// The same in loops. A use that the processor answers with an illegal instruction is an Error(crash) here: a tile
-// without a configuration, operands that do not fit each other; so is a configuration over one that nobody released.
+// The same in loops. A use that would be an illegal instruction on the processor is an Error(crash) here: a tile
+// without a configuration, or operands whose sizes do not match. So is a new configuration before the previous one is
+// released.
 class MatrixUnitLoops {
  public:
   MatrixUnitLoops();

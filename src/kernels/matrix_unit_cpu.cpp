@@ -1,6 +1,6 @@
-// The matrix unit in loops, as Intel's manual (volume 2, TDPBF16PS) states its sums: the even and the odd terms of an
-// element apart, each by fused products in order, then both to the sum; subnormal numbers count as zero, before and
-// behind.
+// The matrix unit in loops, with the sums that Intel's manual (volume 2, TDPBF16PS) defines: the even and the odd terms
+// of an element separately, each by fused multiply-adds in order, then both are added to the sum. Subnormal inputs and
+// results count as zero.
 #include <bit>
 #include <cmath>
 #include <cstring>

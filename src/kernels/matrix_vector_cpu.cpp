@@ -1,5 +1,5 @@
-// Products y = x wᵀ of few rows on the CPU. Reading w bounds them, so w is read once, straight through, and the loop
-// must take less time than the memory.
+// Products y = x wᵀ of few rows on the CPU. Reading w limits them, so w is read once, straight through, and the loop
+// must be faster than the memory.
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -11,7 +11,7 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kBlock = 32;         // outputs of a task
-constexpr int64_t kPrefetched = 4096;  // bytes ahead; the processor's own prefetch ends with the page
+constexpr int64_t kPrefetched = 4096;  // bytes ahead; the processor's own prefetching stops at the end of the page
 
 using Lanes = float __attribute__((vector_size(64)));
 using LaneBits = uint32_t __attribute__((vector_size(64)));
@@ -24,7 +24,7 @@ SHIFTRON_INLINE void prefetch_two_lines(const void* at) {
   __builtin_prefetch(ahead + 64, 0, 0);
 }
 
-// The sums of a dot product, in a fixed order whatever the instruction set.
+// The sums of a dot product, in an order that does not depend on the instruction set.
 struct Sums {
   Lanes of[kSums] = {};
   // w: the bits of floats
@@ -68,8 +68,8 @@ SHIFTRON_INLINE float dot(const float* x, const float* w, int64_t in) {
   return sums.total() + rest;
 }
 
-// x holds the elements of even index first, then those of odd index: a word of memory is two weights, of which a shift
-// makes one float and a mask the other.
+// x holds the elements of even index first, then those of odd index: a word of memory holds two weights; a shift makes
+// a float of one, and a mask of the other.
 SHIFTRON_INLINE float dot(const float* x, const bfloat16* w, int64_t in) {
   static_assert(std::endian::native == std::endian::little);
   const float *even = x, *odd = x + (in + 1) / 2;
@@ -107,7 +107,7 @@ struct Rows {
   SHIFTRON_INLINE T* at(int64_t row) const { return data + row * stride; }
 };
 
-// Only the first row finds an output's weights outside of the first-level cache.
+// Only the first row reads an output's weights from outside the first-level cache.
 template <typename T, typename Y>
 SHIFTRON_INLINE void block_outputs(int64_t rows, int64_t outputs, int64_t in, const Rows<const float>& x,
                                    const Rows<const T>& w, const Rows<Y>& y) {
@@ -138,7 +138,7 @@ SHIFTRON_CLONES void widen_pairs(const bfloat16* from, int64_t count, float* to)
   if (count % 2 == 1) to[count / 2] = to_accumulate(from[count - 1]);
 }
 
-// x: its rows, in float32.
+// x: the rows of a, in float32.
 template <typename T, typename Y>
 void blocks(const MatrixProduct& of, const Rows<const float>& x) {
   const Rows<const T> weights{static_cast<const T*>(of.b.data), of.b.stride};

@@ -1,11 +1,11 @@
-// The one thing that oneDNN 2 and oneDNN 3 spell differently for us.
+// The one API that differs between oneDNN 2 and oneDNN 3 for us.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
 
 namespace shiftron {
 
-// dnnl::error with dnnl_unimplemented where the processor has no such product.
+// Throws dnnl::error with dnnl_unimplemented if the processor has no such product.
 inline dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                                     const dnnl::memory::desc& b, const dnnl::memory::desc& c,
                                                     const dnnl::primitive_attr& attributes) {

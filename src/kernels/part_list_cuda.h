@@ -1,5 +1,5 @@
-// How one launch goes through several tensors: each is a part of a list, which goes as a parameter of the kernel, and
-// the blocks of one part stand behind those of another.
+// Lets one launch process several tensors: each one is a part of a list, which is passed as a kernel parameter. The
+// blocks of the parts follow one another.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace shiftron::cuda {
 
-// Of at most kParts; 0: of as many as a kernel can take, which may take kOtherParameters bytes beside a list.
+// A list of at most kParts parts. 0: as many as a kernel parameter can hold, next to kOtherParameters bytes of others.
 template <typename Part, size_t kParts = 0>
 struct PartList {
   static constexpr size_t kOtherParameters = 64;
@@ -19,7 +19,7 @@ struct PartList {
   Part parts[kMost];
   int32_t begins[kMost];  // the first block of each part
   int32_t count = 0;      // parts
-  int32_t blocks = 0;     // of all
+  int32_t blocks = 0;     // of all parts
 
   bool full() const { return count == kMost; }
   // Parts may be empty.
@@ -32,7 +32,7 @@ struct PartList {
   }
 };
 
-// Where a block is: number of its part, and of the block among those of the part. The same in all threads of a block.
+// Position of a block in the list: its part, and its number within that part. The same in all threads of a block.
 struct PlaceInList {
   int part;
   int block;
@@ -42,7 +42,7 @@ __device__ PlaceInList place_in(const PartList<Part, kParts>& list) {
   constexpr size_t kMost = PartList<Part, kParts>::kMost;
   const int block = static_cast<int>(blockIdx.x);
   int part = 0;
-  if constexpr (kMost <= 4) {  // no loop: its registers would be spilled by kernels that have none left
+  if constexpr (kMost <= 4) {  // no loop, because kernels without free registers would spill its registers
     for (int i = 1; i < static_cast<int>(kMost); ++i) part += i < list.count && list.begins[i] <= block ? 1 : 0;
   } else {
     for (int end = list.count; end - part > 1;) {
@@ -53,7 +53,7 @@ __device__ PlaceInList place_in(const PartList<Part, kParts>& list) {
   return {.part = part, .block = block - list.begins[part]};
 }
 
-// Parts of any number, in as many launches as they need: launch(list, blocks of the launches before).
+// Launches any number of parts, in as many launches as needed: launch(list, number of blocks in earlier launches).
 template <typename Part, typename Launch>
 class ListLauncher {
  public:
@@ -62,13 +62,13 @@ class ListLauncher {
     if (list_.full()) launch_rest();
     list_.add(part, blocks_of_part);
   }
-  // Once, behind the last part.
+  // Call once, after the last part.
   void launch_rest() {
     launch_(list_, launched_);
     launched_ += list_.blocks;
     list_.count = list_.blocks = 0;
   }
-  int64_t blocks() const { return launched_ + list_.blocks; }  // of all parts that were added
+  int64_t blocks() const { return launched_ + list_.blocks; }  // of all parts added so far
 
  private:
   Launch launch_;

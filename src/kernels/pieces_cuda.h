@@ -1,5 +1,5 @@
-// How elementwise CUDA kernels go through tensors of one shape: a thread for each piece of a row, which is as many
-// elements as 16 bytes hold of the narrowest type, or one.
+// How elementwise CUDA kernels traverse tensors of one shape: one thread for each piece of a row. A piece is as many
+// elements of the narrowest type as 16 bytes hold, or one element.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace shiftron::cuda {
 
-// Number of the first element of this thread's piece.
+// Index of the first element of this thread's piece.
 template <int kCount>
 __device__ int64_t piece_begin() {
   return (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kCount;
@@ -17,16 +17,16 @@ inline Grid piece_grid(int64_t count, int piece) {
   return grid_for((count + piece - 1) / piece);
 }
 
-// Rows of tensors of one shape: extents of the dims before the last, and their strides in each tensor.
+// Rows of tensors of one shape: extents of all dims but the last, and their strides in each tensor.
 template <int kTensors>
 struct RowWalk {
-  int64_t count = 1, width = 1;  // elements of all rows and of one
+  int64_t count = 1, width = 1;  // elements of all rows, and of one row
   int64_t extents[kMaxDims - 1] = {};
   int64_t strides[kMaxDims - 1][kTensors] = {};
-  int dims = 0;  // of these
+  int dims = 0;  // used entries of extents and strides
 };
 
-// Undefined tensors are walked at offset 0.
+// Undefined tensors get offset 0.
 template <typename... Tensors>
 RowWalk<sizeof...(Tensors)> row_walk(const Tensors&... tensors) {
   constexpr int kTensors = sizeof...(Tensors);
@@ -42,12 +42,12 @@ RowWalk<sizeof...(Tensors)> row_walk(const Tensors&... tensors) {
   return walk;
 }
 
-// One row where all are contiguous.
+// The tensor as a single row; used if all are contiguous.
 inline ConstTensor flat(const ConstTensor& tensor) {
   return tensor.defined() ? tensor.view({tensor.count()}) : tensor;
 }
 
-// operation.piece<kCount>(at): does kCount elements, which in tensor number k begin at at[k].
+// operation.piece<kCount>(at) processes kCount elements; in tensor k they start at at[k].
 template <int kCount, int kTensors, typename Operation>
 __global__ void __launch_bounds__(kBlockThreads) each_piece_kernel(RowWalk<kTensors> walk, Operation operation) {
   await_earlier_kernels();
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kBlockThreads) each_piece_kernel(RowWalk<kTens
   operation.template piece<kCount>(at);
 }
 
-// Does `operation` to all elements of tensors of one shape, in pieces of Operation::kPack where in_packs() lets it.
+// Applies `operation` to all elements of tensors of one shape, in pieces of Operation::kPack if in_packs() allows it.
 template <typename Operation, typename... Tensors>
 void for_each_piece(const char* name, cudaStream_t stream, const Operation& operation, const Tensors&... tensors) {
   constexpr int kTensors = sizeof...(Tensors);

@@ -1,4 +1,4 @@
-// Affinity of this thread by the system's calls, of the process by OpenMP's places.
+// Affinity of this thread by system calls, of the process by OpenMP's places.
 #include "kernels/processors.h"
 
 #include <omp.h>
@@ -31,7 +31,7 @@ class Mask {
   std::vector<cpu_set_t> words_;
 };
 
-// 0: the calling one.
+// 0: the calling thread.
 Mask mask_of_thread(pid_t thread) {
   Mask mask;
   if (sched_getaffinity(thread, mask.bytes(), mask.set()) != 0) CPU_SET_S(0, mask.bytes(), mask.set());
@@ -58,7 +58,7 @@ std::vector<int> processors_of_host() {
   Mask all;
   for (int i = 0; i < kMostProcessors; ++i) CPU_SET_S(i, all.bytes(), all.set());
   if (sched_setaffinity(0, all.bytes(), all.set()) != 0) return before.processors();
-  const std::vector<int> found = mask_of_thread(0).processors();  // the system takes those away that are not to be had
+  const std::vector<int> found = mask_of_thread(0).processors();  // the system removes those that are not available
   sched_setaffinity(0, before.bytes(), before.set());
   return found;
 }
@@ -69,13 +69,13 @@ bool bind_process(const std::vector<int>& processors) {
   Mask wanted;
   for (const int processor : processors) CPU_SET_S(static_cast<size_t>(processor), wanted.bytes(), wanted.set());
   if (sched_setaffinity(0, wanted.bytes(), wanted.set()) != 0) return false;
-  if (mask_of_thread(0).processors() != processors) {  // the system takes those away that are not to be had
+  if (mask_of_thread(0).processors() != processors) {  // the system removes those that are not available
     Mask old;
     for (const int processor : before) CPU_SET_S(static_cast<size_t>(processor), old.bytes(), old.set());
     sched_setaffinity(0, old.bytes(), old.set());
     return false;
   }
-  std::error_code ended;  // threads may, meanwhile
+  std::error_code ended;  // threads may end meanwhile
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ended)) {
     const auto thread = static_cast<pid_t>(std::strtol(task.path().filename().c_str(), nullptr, 10));
     if (mask_of_thread(thread).processors() == before) sched_setaffinity(thread, wanted.bytes(), wanted.set());

@@ -1,18 +1,18 @@
-// Which processors there are to compute on, by the numbers that the system gives them.
+// The processors available for computation, by the system's numbers.
 #pragma once
 
 #include <vector>
 
 namespace shiftron {
 
-// Those that this process may use, ascending, even where OMP_PROC_BIND has bound the calling thread to some of them.
+// Processors that this process may use, ascending, even if OMP_PROC_BIND has bound the calling thread to some of them.
 std::vector<int> processors_of_process();
 
-// Those that it could use were it bound to none: all of the host's, or of the cpuset that holds it.
+// Processors that it could use if it were not bound to any: all of the host's, or those of its cpuset.
 std::vector<int> processors_of_host();
 
-// Binds the threads of this process that have the calling thread's processors to others, and those that they will
-// start. False where the system refuses, or where OMP_PROC_BIND binds threads already; then nothing changes.
+// Moves the threads of this process that have the calling thread's affinity, and threads that they start later, to
+// these processors. Returns false and changes nothing if the system refuses or OMP_PROC_BIND already binds threads.
 bool bind_process(const std::vector<int>& processors);
 
 }  // namespace shiftron

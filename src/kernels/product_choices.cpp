@@ -1,4 +1,4 @@
-// Choices of products as JSON: one object a product, its algorithm as hexadecimal digits.
+// Choices of products as JSON: one object per product, its algorithm as hexadecimal digits.
 #include "kernels/product_choices.h"
 
 #include <string_view>

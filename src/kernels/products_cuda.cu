@@ -1,5 +1,5 @@
-// Row-major products for a library of column-major ones: what lies as [rows, columns] is [columns, rows] there, so that
-// c = op(a) op(b) is asked for as cᵀ = op(b)ᵀ op(a)ᵀ: the library's first operand is b, its second a.
+// Row-major products with a column-major library: what is stored as [rows, columns] is [columns, rows] to the library.
+// So c = op(a) op(b) is requested as cᵀ = op(b)ᵀ op(a)ᵀ: the library's first operand is b, its second a.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -14,13 +14,14 @@
 namespace shiftron {
 namespace {
 
-constexpr int kCandidates = 16;         // asked for
-constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
+constexpr int kCandidates = 16;         // requested
+constexpr size_t kMostDescribed = 512;  // decoding has many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
-// Parts of a sum are added in float32, so that a result is rounded once; the library would else add some of bfloat16.
+// Parts of a sum are added in float32, so that a result is rounded once; otherwise the library would add some in
+// bfloat16.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-// One algorithm of a product failed; others may do.
+// One algorithm of a product failed; others may work.
 struct FailedProduct : Error {
   explicit FailedProduct(const std::string& message) : Error(message, ExitCode::crash) {}
 };
@@ -94,7 +95,7 @@ Preference make_preference(const ProductShape& shape, int64_t workspace) {
   return preference;
 }
 
-// What the library needs of a shape; first and second operand as it counts them.
+// What the library needs for a shape; `first` and `second` are the operands in the library's order.
 struct Described {
   explicit Described(const ProductShape& shape)
       : description(make_description(shape)),
@@ -113,7 +114,7 @@ struct Described {
 struct Operands {
   const void* a;
   const void* b;
-  const void* residual;  // null: what is added, if anything, stands in c
+  const void* residual;  // null: what is added, if anything, is in c
   void* c;
 };
 
@@ -124,7 +125,7 @@ cublasLtMatmulAlgo_t algorithm_of(const ProductChoice& choice) {
   return algorithm;
 }
 
-// What is no algorithm is found out where it is to be used.
+// An invalid algorithm is not reported here, but when it is used.
 bool rounds_parts(const ProductChoice& choice) {
   const cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
   uint32_t scheme = 0;
@@ -142,7 +143,7 @@ struct CudaProducts::State {
   bool timed = false;
   cuda::ColdCache cold;
   std::vector<std::unique_ptr<void, Free>> elsewhere;  // the last is the largest
-  int64_t elsewhere_bytes = 0;                         // of that
+  int64_t elsewhere_bytes = 0;                         // of the last one
   ProductChoices choices;
   std::vector<std::string> untimed;
   std::map<ProductShape, Described> described;
@@ -161,7 +162,7 @@ struct CudaProducts::State {
                  "cublasLtMatmul", shape);
   }
 
-  // In the order in which the library would take them; at least one.
+  // In the library's order of preference; at least one.
   std::vector<ProductChoice> candidates(const ProductShape& shape, const Described& how) const {
     const Preference preference = make_preference(shape, room());
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found{};
@@ -183,15 +184,15 @@ struct CudaProducts::State {
     return usable;
   }
 
-  // Memory of so many bytes; null where the device has no room for them beside what stays free. All of it stays until
-  // candidates are not timed any more: cudaFree waits for the whole device, where operations may wait for other ranks.
+  // Memory of this size; null if the device has no room for it with kLeftFree to spare. It is kept until candidates are
+  // no longer timed: cudaFree waits for the whole device, where operations may wait for other ranks.
   void* memory_elsewhere(int64_t result_bytes) {
     const int64_t bytes = (result_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     if (bytes > elsewhere_bytes) {
       void* made = nullptr;
       if (cuda::device_room().available < bytes + cuda::kLeftFree) return nullptr;
       if (cudaMalloc(&made, static_cast<size_t>(bytes)) != cudaSuccess) {
-        cudaGetLastError();  // which the next call would report else
+        cudaGetLastError();  // clears the error, which the next call would report otherwise
         return nullptr;
       }
       elsewhere.emplace_back(made);
@@ -205,7 +206,7 @@ struct CudaProducts::State {
     cold.free();
   }
 
-  // One that fails leaves the choice to the others; a device that is lost has them fail too.
+  // A candidate that fails is skipped. If the device is lost, all of them fail.
   void time_all(CUstream_st* stream, const ProductShape& shape, const Described& how, const Operands& on,
                 std::vector<ProductChoice>& candidates) {
     size_t failed = 0;
@@ -221,8 +222,8 @@ struct CudaProducts::State {
     });
   }
 
-  // Results that are added to stay as they are: their candidates write elsewhere, and where there is no room for that
-  // the first candidate is taken untimed.
+  // If a product adds to c, c must not change while candidates run: they write to other memory, and without room for
+  // that the first candidate is taken untimed.
   ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) {
     std::vector<ProductChoice> found = candidates(shape, how);
     if (found.size() == 1) return found.front();
@@ -238,7 +239,7 @@ struct CudaProducts::State {
                              [](const auto& one, const auto& other) { return one.seconds < other.seconds; });
   }
 
-  // A choice that was read must fit what it is used for.
+  // A choice that was loaded must fit the product for which it is used.
   void check_choice(const ProductShape& shape, const Described& how, const ProductChoice& choice) const {
     const cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
     cublasLtMatmulHeuristicResult_t result{};

@@ -55,7 +55,7 @@ SHIFTRON_CLONES void add_to(const float* from, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// before_row(row) runs in front of a row's norm.
+// before_row(row) runs before the norm of each row.
 template <typename T, typename BeforeRow>
 void forward(const CpuOptions& cpu, const ConstTensor& x, const ConstTensor& w, double epsilon, const Tensor& y,
              const Tensor& inverse_rms, const BeforeRow& before_row) {

@@ -1,6 +1,6 @@
-// RMS norm in CUDA. Rows in packs go through registers: a group of warps of a block takes a row, read once. Rows of
-// other widths are read twice, by a block each. Of the gradient, as many blocks as scratch has rows go through all
-// rows, each with its own partial sums of d_w; a second kernel adds those in their order.
+// RMS norm in CUDA. Rows in packs are kept in registers: a group of warps of a block handles a row, which is read once.
+// Rows of other widths are read twice, by one block each. For the gradient, as many blocks as the scratch has rows go
+// through all rows, each with its own partial sums of d_w; a second kernel adds those in order.
 #include "kernels/bodies.h"
 #include "kernels/device_cuda.h"
 #include "kernels/scratch.h"
@@ -8,14 +8,14 @@
 namespace shiftron::cuda {
 namespace {
 
-// Blocks that a multiprocessor has at a time: with fewer registers, loads would wait for each other.
+// Blocks per multiprocessor at the same time; with fewer registers per thread, loads would wait for each other.
 template <int kColumns>
 constexpr int kForwardBlocks = kColumns > 24 ? 3 : 4;
 constexpr int kBackwardBlocks = 2;
 
 constexpr int kWarps = kBlockThreads / kWarp;
-constexpr int kMostPacks = 4;  // of a row that a lane keeps
-constexpr int kSumWarps = 32;  // of a block that adds partial sums of kWarp columns
+constexpr int kMostPacks = 4;  // of a row, per lane
+constexpr int kSumWarps = 32;  // per block that adds partial sums of kWarp columns
 
 template <typename T>
 struct Rows {
@@ -67,7 +67,7 @@ __device__ void add_to_sums(const Elements<T, kCount>& d, const Elements<T, kCou
                             Elements<float, kCount>& sums) {
   for (int i = 0; i < kCount; ++i) sums[i] += to_float(d[i]) * to_float(values[i]) * r;
 }
-// d_values and the gradient, but for its part along the row, which needs the sum of the products.
+// d_values plus the gradient, without the gradient's part along the row, which needs the sum of the products.
 template <typename T, int kCount>
 __device__ Elements<float, kCount> with_scaled(const Elements<T, kCount>& d_values, const Elements<T, kCount>& d,
                                                const Elements<float, kCount>& scales, float r) {
@@ -86,8 +86,8 @@ __device__ Elements<T, kCount> without_along(const Elements<float, kCount>& sum,
   return d_values;
 }
 
-// Of a thread: the group of warps it is in, which has a row, and its columns of that row: packs of kPack, kWarp packs
-// apart, those before `end`.
+// A thread's place: its group of warps, which has one row, and its columns of that row: packs of kPack, kWarp packs
+// apart, before `end`.
 template <int kPack, int kColumns>
 struct Lane {
   int group;
@@ -99,7 +99,7 @@ struct Lane {
     group = warp / group_warps;
     first = int64_t{warp % group_warps} * kWarp * kColumns + thread % kWarp * kPack;
   }
-  // Zeros where there is no column.
+  // Zeros where there is no such column.
   template <typename T>
   __device__ Elements<T, kColumns> load(const T* row) const {
     Words<T, kPack> packs[kColumns / kPack];
@@ -126,8 +126,8 @@ struct Lane {
   }
 };
 
-// Over each group of warps; its threads have the result, in one order. `turn` is 0 and 1 in turns, so that the last
-// results may still be read.
+// Sums over each group of warps in a fixed order; all threads of the group get the result. `turn` alternates between 0
+// and 1, because the previous results may still be read.
 __device__ inline float group_sum(float value, int group_warps, int turn) {
   SHARED_ARRAY(float, results, [2][kWarps]);
   const float of_warp = warp_sum(value);
@@ -143,7 +143,7 @@ __device__ inline float group_sum(float value, int group_warps, int turn) {
   return sum;
 }
 
-// y = x r w of in's rows or, where kAdds, of their sum with those of `sum`, where it is left.
+// y = x r w for rows x of `in` or, if kAdds, of in + sum, which is stored in `sum`.
 // in, sum, y [rows, hidden], w [hidden], inverse_rms [rows]
 template <typename T, int kColumns, bool kAdds>
 __global__ void __launch_bounds__(kBlockThreads, kForwardBlocks<kColumns>)
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kBlockThreads, kForwardBlocks<kColumns>)
   lane.store(y[row], normal_of(values, lane.load(w), r));
 }
 
-// The same for rows of any width. A thread reads again what it wrote itself.
+// The same for rows of any width. A thread only rereads what it wrote itself.
 template <typename T, int kWidth, bool kAdds>
 __global__ void __launch_bounds__(kBlockThreads)
     normalise_any(Rows<const T> in, Rows<T> sum, const float* w, int64_t hidden, float epsilon, Rows<T> y,
@@ -205,12 +205,12 @@ __global__ void __launch_bounds__(kBlockThreads, kBackwardBlocks)
   Lane<kPackOf<T>, kColumns> lane(group_warps);
   Elements<float, kColumns> sums{};
   int turn = 0;
-  // All groups go as often as the first, whose rows are the most.
+  // All groups iterate as often as the first, which has the most rows.
   for (int64_t first = blockIdx.x; first < rows; first += int64_t{gridDim.x} * groups) {
     const int64_t row = first + int64_t{gridDim.x} * lane.group;
     lane.end = row < rows ? hidden : 0;
     const auto d = lane.load(at.d_y[row]), values = lane.load(at.x[row]), d_values = lane.load(at.d_x[row]);
-    __syncwarp();  // nvcc would put loads of w before the row's, which then waited for registers
+    __syncwarp();  // otherwise nvcc puts loads of w first, and the row's loads wait for registers
     const auto scales = lane.load(w);
     const float r = row < rows ? inverse_rms[row] : 0.0f;
     add_to_sums(d, values, r, sums);
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBackwardBlocks)
   await_earlier_kernels();
   constexpr int64_t kStep = int64_t{kBlockThreads} * kWidth;
   const int64_t begin = int64_t{threadIdx.x} * kWidth;
-  float* const own = partial + blockIdx.x * hidden;  // a thread adds up its own columns
+  float* const own = partial + blockIdx.x * hidden;  // a thread sums its own columns
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     float products = 0.0f;
     for (int64_t j = begin; j < hidden; j += kStep) {
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBackwardBlocks)
   }
 }
 
-// partial [count, hidden], d_w [hidden]. Each warp of a block adds a share of the rows.
+// partial [count, hidden], d_w [hidden]. Each warp of a block sums a share of the rows.
 __global__ void __launch_bounds__(kSumWarps* kWarp)
     add_partial_sums(const float* partial, int64_t count, int64_t hidden, float* d_w) {
   await_earlier_kernels();
@@ -277,8 +277,8 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
   d_w[column] += sum;
 }
 
-// kept(T{}, Constant<columns>{}, group_warps) where so many columns of a row, in packs, are a lane's; any(T{},
-// Constant<width>{}) where rows are not in packs or too wide for that.
+// kept(T{}, Constant<columns>{}, group_warps) if rows can be kept in packs, with that many columns per lane; any(T{},
+// Constant<width>{}) if rows are not in packs or are too wide.
 template <typename Kept, typename Any>
 void for_rows(const char* name, DType dtype, bool packed, int64_t hidden, const Kept& kept, const Any& any) {
   for_device_type(name, dtype, packed, [&](auto element, auto width) {
@@ -302,7 +302,7 @@ void for_rows(const char* name, DType dtype, bool packed, int64_t hidden, const 
   });
 }
 
-// Of `in` or, where kAdds, its sum with `sum`.
+// Normalises `in` or, if kAdds, in + sum.
 template <bool kAdds>
 void launch_normalise(const char* name, const CudaContext& context, ConstTensor in, Tensor sum, ConstTensor w,
                       double epsilon, Tensor y, Tensor inverse_rms) {

@@ -1,4 +1,4 @@
-// Specification of the RMS norm (Zhang and Sennrich 2019) and its gradient.
+// Reference implementation of the RMS norm (Zhang and Sennrich 2019) and its gradient.
 #include <cmath>
 
 #include "kernels/bodies.h"

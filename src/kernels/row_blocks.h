@@ -1,4 +1,4 @@
-// Rows per partial sum of the fast CPU bodies: fixed, so that results do not depend on the number of threads.
+// Rows per partial sum of the fast CPU bodies: constant, so that results do not depend on the thread count.
 #pragma once
 
 #include <cstdint>

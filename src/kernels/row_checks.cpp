@@ -1,4 +1,4 @@
-// What bodies rely on without looking, looked at where the host makes it.
+// Checks of what the bodies rely on without checking; the host calls them when it creates the values.
 #include "kernels/kernels.h"
 
 namespace shiftron {

@@ -1,4 +1,4 @@
-// What the backend that is planned for asks for. On the CPU it depends on shapes and stream.cpu.threads alone.
+// Scratch for the backend that a plan is for. On the CPU it depends only on shapes and stream.cpu.threads.
 #include "kernels/scratch.h"
 
 #include "kernels/attention_tiles.h"
@@ -10,8 +10,8 @@
 namespace shiftron {
 namespace {
 
-// Logits live in row chunks, whose products are large enough at these rows, and of a chunk a block of the vocabulary is
-// worked on at a time: it and its part of the head stay in the last-level cache from one operation to the next.
+// Logits are kept in chunks of rows, with enough rows for large products. Within a chunk one block of the vocabulary is
+// processed at a time: it and its part of the head stay in the last-level cache between operations.
 constexpr int64_t kLossChunkRows = 1024;
 constexpr int64_t kLossChunkBytes = 64 << 20;
 constexpr int64_t kLossBlockBytes = 8 << 20;
@@ -54,7 +54,7 @@ Shape shift_rope_scratch(const Stream& stream, int64_t rows, int64_t heads, int6
   return {std::max<int64_t>(1, fast::row_blocks(rows, fast::kShiftRows)), heads, std::max<int64_t>(1, taps)};
 }
 
-// On a CPU one stream's at a time, on a GPU all of them.
+// On a CPU for one stream at a time, on a GPU for all of them.
 Shape shift_rope_scratch(const Stream& stream, const std::vector<ShiftBackward>& streams) {
   int64_t most = 0, sum = 0;
   for (const ShiftBackward& each : streams) {
@@ -84,7 +84,7 @@ Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, Atte
     return fast::AttentionTiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2), most_rows);
   };
   const int64_t threads = std::max(1, stream.cpu.threads);
-  // As many threads at most work by whole heads, whose sums are the longest.
+  // At most this many threads work on whole heads, whose sums are the longest.
   const int64_t heads = q.extent(0) / std::max<int64_t>(1, shape.sequence_length) * k.extent(1);
   const fast::AttentionTiles floats = tiles(fast::AttentionTiles::kRows);
   int64_t words = floats.thread_floats();
@@ -95,7 +95,7 @@ Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, Atte
 
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out) {
   if (is_cuda(stream)) return cuda::matmul_scratch();
-  constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
+  constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this size
   const int64_t weight = (in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock);
   if (dtype == DType::float32 && fast::packs_weight(rows, in, out)) return {weight};
   if (dtype != DType::bfloat16 || rows < kFewRows) return {0};

@@ -6,7 +6,7 @@
 namespace shiftron {
 namespace {
 
-// Shapes of raw and taps of a form; returns the taps' type.
+// Checks the shapes of raw and taps of a form; returns the taps' type.
 DType check_taps(const Stream& stream, const char* kernel, const ConstTensor& raw, TapForm form,
                  const ConstTensor& taps) {
   check_dims(kernel, "raw", raw, 2);
@@ -85,12 +85,12 @@ void check_shift_rope(const Stream& stream, const char* kernel, const ConstTenso
   }
 }
 
-// A product and a sum for each tap; four products and two sums for each pair of elements that is rotated.
+// One product and one sum per tap; four products and two sums per pair of elements that is rotated.
 int64_t operations_of(const ConstTensor& x, const ShiftRope& how) {
   return x.count() * (2 * tap_count(how) + (how.rope.defined() ? 3 : 0));
 }
 
-// What is read once for all streams of a call.
+// Tensors that are read once for all streams of a call.
 struct Shared {
   ConstTensor rope, positions, shift_start;
 };

@@ -1,4 +1,4 @@
-// KV shift (paper, equations 8 and 9) fused with rotary positions on the CPU, one pass over memory each way.
+// KV shift (paper, equations 8 and 9) fused with rotary positions on the CPU, one pass over memory in each direction.
 // Forward: z_t = Σ_b c_b x_{t−b} over the rows that t may mix in, y = rotation of z by its position.
 // Backward: g = inverse rotation of d_y, d_x_s = Σ_b c_b g_{s+b}, d_c_b = Σ g_t x_{t−b} in partial sums of kShiftRows
 // rows.
@@ -10,7 +10,7 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kMaxTaps = 4;
-constexpr int64_t kGroupWidth = 1024;  // elements of a row in work at once; the specification serves wider heads
+constexpr int64_t kGroupWidth = 1024;  // elements of a row at a time; wider heads use the reference implementation
 
 // A tensor [rows, heads, head_dim].
 template <typename T>
@@ -50,17 +50,17 @@ struct Call {
       positions = how.positions.data<int32_t>();
     }
   }
-  // Factor of the row b rows before.
+  // Factor of the row b rows earlier.
   SHIFTRON_INLINE float factor(int64_t head, int64_t b) const { return taps[head * tap_stride + count - 1 - b]; }
   SHIFTRON_INLINE const T* source(int64_t row, int64_t head) const {
     return row >= 0 ? x.at(row, head) : carried.at(carried_rows + row, head);
   }
-  // How many rows, itself included, row t mixes in.
+  // How many rows row t mixes in, including itself.
   SHIFTRON_INLINE int64_t sources(int64_t t) const {
     const int64_t first = std::max<int64_t>(shift_start[t], -carried_rows);
     return std::clamp<int64_t>(t - first + 1, 0, count);
   }
-  // How many rows, itself included, row s is mixed into.
+  // Into how many rows row s is mixed, including itself.
   SHIFTRON_INLINE int64_t receivers(int64_t s) const {
     int64_t reach = 0;
     while (reach < count && s + reach < rows && shift_start[s + reach] <= s) ++reach;
@@ -130,7 +130,7 @@ SHIFTRON_INLINE void mix_rows(int64_t reach, const T* const* from, const float* 
   }
 }
 
-// Rows of a fused projection lie in pages of their own, and processors prefetch within a page.
+// Rows of a fused projection are in different pages, and processors prefetch only within a page.
 constexpr int64_t kRowsAhead = 48;
 
 template <typename T>
@@ -166,8 +166,9 @@ SHIFTRON_INLINE void forward_rows(const Call<T>& call, int64_t begin, int64_t en
   }
 }
 
-// What backward reads and writes where it stands at row t of one head: g of row t, products of row t, d_x of row
-// s = t − (taps − 1), whose last contribution that g is. What does not exist is zeros, or is written to nowhere.
+// What backward reads and writes at row t of one head: g of row t, products of row t, and d_x of row
+// s = t − (taps − 1), to which g of row t is the last contribution. Rows that do not exist read as zeros, and writes to
+// them go to a dummy buffer.
 template <typename T>
 struct BackwardRow {
   const T* d_y;

@@ -1,7 +1,7 @@
-// KV shift (paper, equations 8 and 9) fused with rotary positions in CUDA. A thread has the neighbours of one row that
-// one access reads and, where rows are rotated, their partners in the other half, of a few heads, whose angles are one.
-// With the paper's taps it goes through rows that follow each other and keeps what it has read of the last one.
-// A launch has all streams of a call: one alone is too short to fill a GPU.
+// KV shift (paper, equations 8 and 9) fused with rotary positions in CUDA. A thread has the neighbouring elements of a
+// row that one access reads and, if rows are rotated, their partners in the other half, for a few heads, which share
+// their angles. With the paper's taps it goes through consecutive rows and keeps what it read of the previous one. One
+// launch handles all streams of a call, because one alone is too short to fill a GPU.
 #include <algorithm>
 
 #include "kernels/bodies.h"
@@ -12,14 +12,14 @@
 namespace shiftron::cuda {
 namespace {
 
-constexpr int kTaps = 2;  // whose rows are loaded, and whose gradients are summed, at once
-// Heads of a thread, as registers allow. Where there are more taps, sums wait for the next.
+constexpr int kTaps = 2;  // taps whose rows are loaded, and whose gradients are summed, at a time
+// Heads per thread, limited by registers. With more taps, their sums are computed in several rounds.
 template <int kParts, bool kFewTaps>
 constexpr int kForwardHeads = kFewTaps ? 4 / kParts : 1;
 template <int kParts, bool kFewTaps>
 constexpr int kBackwardHeads = kFewTaps && kParts == 1 ? 2 : 1;
 
-// What the blocks of one stream need; of x and carried or of d_y and x, as the direction has it.
+// What the blocks of one stream need: x and carried in forward, d_y and x in backward.
 template <typename T>
 struct StreamRows {
   ShiftCall call;
@@ -29,11 +29,11 @@ struct StreamRows {
   float* partial = nullptr;  // [heads, count, runs]
 };
 
-// Those of a launch, one stream's blocks behind the other's.
+// The streams of a launch; the blocks of one stream follow those of another.
 template <typename OneStream>
 using Streams = PartList<OneStream, kShiftStreams>;
 
-// Of rows without taps, kRows = 1, direction −1 is the whole backward.
+// Without taps kRows is 1, and direction −1 is the whole backward.
 template <typename T, int kWidth, int kParts, bool kFewTaps, int kRows = kTaps>
 __device__ void mix_rows(const ShiftCall& call, const ShiftShares& shares, unsigned block, const HeadRows<const T>& x,
                          const HeadRows<const T>& carried, float direction, const HeadRows<T>& y) {
@@ -64,7 +64,7 @@ __device__ void mix_rows(const ShiftCall& call, const ShiftShares& shares, unsig
   });
 }
 
-// Of at most two taps: a thread goes down its rows, and each is loaded while the one before it is mixed.
+// For at most two taps: a thread goes forward through its rows and loads each one while it mixes the previous one.
 template <typename T, int kWidth, int kParts>
 __device__ void walk_rows(const StreamRows<T>& stream, unsigned block) {
   const ShiftCall& call = stream.call;
@@ -98,7 +98,7 @@ __device__ void walk_rows(const StreamRows<T>& stream, unsigned block) {
   });
 }
 
-// Products of gradients and rows, by tap, of each head of each thread.
+// Products of gradients and rows, for each tap and head of each thread.
 template <int kMost>
 using TapProducts = float[kTaps][kMost][kBlockThreads];
 
@@ -109,7 +109,8 @@ __device__ void clear(TapProducts<kMost>& of_threads) {
   }
 }
 
-// Into partial: of the taps for rows `first` before and more. A warp adds up a tap of a head.
+// Sums the products into `partial`, for kTaps taps starting with that of the row `first` rows earlier. A warp sums one
+// tap of one head.
 template <typename T, int kMost>
 __device__ void add_up(const TapProducts<kMost>& of_threads, const StreamRows<T>& stream, unsigned block,
                        int64_t first) {
@@ -128,15 +129,15 @@ __device__ void add_up(const TapProducts<kMost>& of_threads, const StreamRows<T>
   }
 }
 
-// d_x of the block's rows s, and Σ g_{s+b} x_s over them for each tap into partial.
+// d_x of the block's rows s, and for each tap Σ g_{s+b} x_s over them, into `partial`.
 template <typename T, int kWidth, int kParts>
 __device__ void mix_rows_backward(const StreamRows<T>& stream, unsigned block) {
   const ShiftCall& call = stream.call;
   constexpr int kMost = kBackwardHeads<kParts, false>;
   SHARED_ARRAY(float, of_threads, [kTaps][kMost][kBlockThreads]);
-  // Taps whose sums are next; with the first, d_x.
+  // The taps from `summed` on get their sums in this round; the first round also computes d_x.
   for (int64_t summed = 0; summed < call.count; summed += kTaps) {
-    __syncthreads();  // the last sums are read
+    __syncthreads();  // the previous sums have been read
     clear<kMost>(of_threads);
     stream.shares.template each<kWidth>(block, [&](int64_t s, int64_t first_head, int64_t element) {
       const OwnHeads<kMost> heads(call, stream.shares, first_head);
@@ -171,7 +172,8 @@ __device__ void mix_rows_backward(const StreamRows<T>& stream, unsigned block) {
   }
 }
 
-// The same of at most two taps: a thread goes up its rows, and each is loaded while the one behind it is mixed.
+// The same for at most two taps: a thread goes backward through its rows and loads each one while it mixes the row
+// after it.
 template <typename T, int kWidth, int kParts>
 __device__ void walk_rows_backward(const StreamRows<T>& stream, unsigned block) {
   const ShiftCall& call = stream.call;
@@ -271,7 +273,7 @@ struct TapSums {
   int64_t stride = 0;
 };
 
-// d_taps += partial [heads, count, runs], summed by a block for each tap.
+// d_taps += partial [heads, count, runs]; one block sums each tap.
 __global__ void __launch_bounds__(kBlockThreads) sum_taps_kernel(const __grid_constant__ Streams<TapSums> streams) {
   await_earlier_kernels();
   const PlaceInList at = place_in(streams);
@@ -283,7 +285,7 @@ __global__ void __launch_bounds__(kBlockThreads) sum_taps_kernel(const __grid_co
   if (threadIdx.x == 0) sums.d_taps[tap / sums.count * sums.stride + tap % sums.count] += sum;
 }
 
-// Whether packs fit, in halves too where these are rotated.
+// Whether rows can be read in packs, also in halves if they are rotated.
 bool rows_in_packs(const ShiftRope& how, std::initializer_list<ConstTensor> rows) {
   if (!in_packs(rows)) return false;
   if (!how.rope.defined()) return true;
@@ -297,7 +299,7 @@ bool rows_in_packs(const ShiftBackward& stream) {
   return rows_in_packs(stream.how, {stream.d_y, stream.x, stream.d_x});
 }
 
-// body(T{}, Constant<width>{}, std::bool_constant<few taps>{}), which serve all streams.
+// Calls body(T{}, Constant<width>{}, std::bool_constant<few taps>{}) with constants that work for all streams.
 template <typename OneStream, typename Body>
 void for_shift_kernel(const char* name, const std::vector<OneStream>& streams, const Body& body) {
   const auto packed = [](const OneStream& stream) { return rows_in_packs(stream); };
@@ -312,7 +314,7 @@ void for_shift_kernel(const char* name, const std::vector<OneStream>& streams, c
   });
 }
 
-// Their blocks take longer: behind them short ones fill what is left of the GPU.
+// Streams with taps take longer, so they come first: shorter blocks then fill what is left of the GPU.
 template <typename OneStream>
 std::vector<OneStream> with_taps_first(std::vector<OneStream> streams) {
   std::ranges::stable_partition(streams, [](const OneStream& stream) { return stream.how.taps.defined(); });

@@ -1,4 +1,5 @@
-// Specification of the shift (paper, equations 8 and 9, applied before RoPE) with rotary positions (Su et al. 2021).
+// Reference implementation of the shift (paper, equations 8 and 9, applied before RoPE) with rotary positions (Su et
+// al. 2021).
 #include "kernels/bodies.h"
 #include "kernels/element.h"
 
@@ -18,7 +19,7 @@ struct Call {
   A tap(int64_t head, int64_t j) const {
     return how.taps.defined() ? how.taps.data<A>()[head * how.taps.stride(0) + j] : A{1};
   }
-  // The row that tap j of row t multiplies, −1 and below for carried rows.
+  // The row that tap j of row t multiplies; −1 and below are carried rows.
   int64_t source(int64_t t, int64_t j) const { return t - (taps - 1 - j); }
   bool mixes(int64_t t, int64_t row) const {
     if (row == t && !how.taps.defined()) return true;

@@ -1,4 +1,4 @@
-// Which rows, heads and elements the threads of the KV shift have, and what they load and store of them
+// Which rows, heads and elements each thread of the KV shift processes, and how it loads and stores them
 // (shift_rope_cuda.cu).
 #pragma once
 
@@ -22,12 +22,12 @@ struct HeadRows {
   }
 };
 
-// What is known of a row before its elements; −1 each where there is no row.
+// Per-row values that are loaded before its elements; −1 each if there is no such row.
 struct RowPlace {
   int32_t position = -1, shift_start = -1;
 };
 
-// What all directions know of x and of the ShiftRope.
+// The parts of x and of the ShiftRope that both forward and backward need.
 struct ShiftCall {
   ShiftCall() = default;
   ShiftCall(const ConstTensor& x, const ShiftRope& how)
@@ -61,7 +61,7 @@ struct ShiftCall {
   }
 
   int64_t rows = 0, heads = 0;
-  int64_t partner = 0;  // elements between halves
+  int64_t partner = 0;  // elements between the halves of a head
   const float* taps = nullptr;
   int64_t tap_stride = 0, count = 1;
   const int32_t* shift_start = nullptr;
@@ -71,8 +71,9 @@ struct ShiftCall {
   const int32_t* positions = nullptr;
 };
 
-// What a block and a thread have. A block goes through `run` rows of `groups` groups of heads, each with group_threads
-// neighbouring threads; a group's heads are all_groups apart. Where a row needs `columns` blocks they are neighbours.
+// The work of a block and of a thread. A block processes `run` rows of `groups` groups of heads, with group_threads
+// neighbouring threads for each group; the heads of a group are all_groups apart. If a row needs several blocks
+// (`columns`), they are neighbours.
 struct ShiftShares {
   ShiftShares() = default;
   ShiftShares(const ConstTensor& x, const ShiftRope& how, int width, int parts, int heads_of_thread)
@@ -82,7 +83,7 @@ struct ShiftShares {
     groups = static_cast<unsigned>(std::clamp<int64_t>(all_groups, 1, kBlockThreads / of_row));
     const unsigned at_once = kBlockThreads / (of_row * groups);
     group_threads = at_once * of_row;
-    // With taps, rows beside the block's are read too.
+    // With taps, rows next to the block's are read too, so a block takes more rows.
     run = how.taps.defined() ? (kShiftRun + at_once - 1) / at_once * at_once : at_once;
     runs = (rows + run - 1) / run;
     columns = static_cast<unsigned>((all_groups + groups - 1) / groups);
@@ -92,12 +93,12 @@ struct ShiftShares {
   __device__ int64_t first_head(unsigned block, unsigned group) const {
     return int64_t{block % columns} * groups + group;
   }
-  // What lies behind the last group, in the last of a row's blocks, are heads that others have.
+  // Groups after the last one, in the last block of a row, would be heads that other threads process.
   __device__ bool has_heads(unsigned block, unsigned group) const {
     return group < groups && first_head(block, group) < all_groups;
   }
 
-  // Rows that follow each other, of each piece of the calling thread: body(first row, end, first head, first element).
+  // Calls body(first row, end, first head, first element) with consecutive rows, for each piece of the calling thread.
   template <int kWidth, typename Body>
   __device__ void each_run(unsigned block, const Body& body) const {
     const unsigned group = threadIdx.x / group_threads, own = threadIdx.x % group_threads;
@@ -111,7 +112,7 @@ struct ShiftShares {
     }
   }
 
-  // body(row, first head, first element) of each piece of the calling thread.
+  // Calls body(row, first head, first element) for each piece of the calling thread.
   template <int kWidth, typename Body>
   __device__ void each(unsigned block, const Body& body) const {
     const unsigned group = threadIdx.x / group_threads;
@@ -124,7 +125,7 @@ struct ShiftShares {
   }
 
   int64_t rows, all_groups, runs;
-  unsigned pieces, of_row;  // of a row of one head: pieces, threads
+  unsigned pieces, of_row;  // of one head's row: its pieces, and threads for them
   unsigned groups, group_threads, run, columns;
 };
 
@@ -138,7 +139,7 @@ HeadRows<T> head_rows(const Tensor& tensor, const ShiftShares& shares) {
   return {device_data<T>(tensor), tensor.stride(0), tensor.stride(1), shares.all_groups * tensor.stride(1)};
 }
 
-// Of a head and row what one thread has: kWidth neighbours of each of kParts halves.
+// One thread's part of a head's row: kWidth neighbours from each of kParts halves.
 template <typename T, int kWidth, int kParts>
 struct HeadPiece {
   Words<T, kWidth> part[kParts];
@@ -190,7 +191,7 @@ __device__ float dot(const HeadValues<kWidth, kParts>& a, const HeadValues<kWidt
   return sum;
 }
 
-// Of a piece, by the position of row t.
+// The angles of a piece for the position of row t.
 template <int kWidth, int kParts>
 struct Angles {
   Words<float, kWidth> cosines, sines;
@@ -206,7 +207,7 @@ struct Angles {
       sines = Words<float, kWidth>(call.sine + entry, there);
     }
   }
-  // Direction −1 rotates back; z itself where there are no halves.
+  // Direction −1 rotates back; returns z unchanged if there is no rotation.
   __device__ HeadValues<kWidth, kParts> rotated(const HeadValues<kWidth, kParts>& z, float direction) const {
     if constexpr (kParts == 1) {
       return z;
@@ -223,7 +224,7 @@ struct Angles {
   }
 };
 
-// The heads of one thread: `count` of them, from `first` on `step` apart.
+// The heads of one thread: `count` heads, `step` apart, starting at `first`.
 template <int kMost>
 struct OwnHeads {
   int64_t first, step;
@@ -246,7 +247,7 @@ struct OwnHeads {
       if (k < count) store_values(to + k * rows.head_step, partner, values[k]);
     }
   }
-  // Of head k for the row b rows before; 0 where that is not mixed in.
+  // The tap of head k for the row b rows earlier; 0 if that row is not mixed in.
   __device__ float factor(const ShiftCall& call, int k, int64_t b, bool mixes) const {
     if (call.taps == nullptr) return 1.0f;
     const float tap =

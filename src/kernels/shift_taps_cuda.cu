@@ -11,7 +11,7 @@ __device__ float sigmoid_of(float x) {
   return 1.0f / (1.0f + expf(-x));
 }
 
-// One thread for each head.
+// One thread per head.
 __global__ void __launch_bounds__(kBlockThreads)
     taps_kernel(const float* raw, int64_t raw_stride, TapForm form, int64_t heads, int64_t count, float* taps,
                 int64_t stride) {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// One thread for each angle.
+// One thread per angle.
 __global__ void __launch_bounds__(kBlockThreads)
     rope_kernel(double base, int64_t positions, int64_t half, float* cosine, float* sine, int64_t stride) {
   await_earlier_kernels();

@@ -1,4 +1,4 @@
-// Specification of masters in two halves.
+// Reference implementation of masters in two halves.
 #include "kernels/bodies.h"
 #include "kernels/element.h"
 

@@ -23,7 +23,7 @@ SHIFTRON_CLONES void forward(const bfloat16* gate, const bfloat16* up, bfloat16*
   forward_row(gate, up, y, count);
 }
 
-// y: null where it is not wanted.
+// y: null if it is not wanted.
 template <bool with_y, typename T>
 SHIFTRON_INLINE void backward_elements(const T* d_y, const T* gate, const T* up, T* d_gate, T* d_up, T* y,
                                        int64_t count) {
@@ -69,8 +69,8 @@ void fetch(const T* from, int64_t count) {
   for (int64_t at = 0; at < count; at += kLine) __builtin_prefetch(from + at, 0, 2);
 }
 
-// Calls body(row, begin, end) for pieces of a row. The same piece of the next row is fetched ahead of it: a processor's
-// own prefetching begins anew in each row. Rows of float32 are read at the memory's speed as they are.
+// Calls body(row, begin, end) for pieces of a row. Prefetches the same piece of the next row, because a processor's own
+// prefetching starts over in each row. Rows of float32 are read at the memory's speed without that.
 template <typename T, typename Body>
 void for_pieces(int threads, std::initializer_list<ConstTensor> read, const Body& body) {
   constexpr int64_t kRows = 16, kPiece = 512;

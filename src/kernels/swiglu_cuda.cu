@@ -1,4 +1,4 @@
-// SwiGLU in CUDA, with the formulas of its specification.
+// SwiGLU in CUDA, with the formulas of its reference implementation.
 #include "kernels/bodies.h"
 #include "kernels/pieces_cuda.h"
 
@@ -27,13 +27,13 @@ struct SwigluForward {
   }
 };
 
-// What is written may be the memory of what is read, element by element: a thread reads its own before it writes any.
+// Results may share the memory of the arguments, element by element: a thread reads its elements before it writes any.
 template <typename T>
 struct SwigluBackward {
   static constexpr int kPack = kPackOf<T>;
   const T *d_y, *gate, *up;
   T *d_gate, *d_up;
-  T* y;  // null where it is not wanted
+  T* y;  // null if it is not wanted
   template <int kCount>
   __device__ void piece(const int64_t (&at)[6]) const {
     const auto d_outs = load_elements<kCount>(d_y + at[0]);

@@ -1,4 +1,4 @@
-// Specification of SwiGLU (Shazeer 2020) and its gradient.
+// Reference implementation of SwiGLU (Shazeer 2020) and its gradient.
 #include <cmath>
 
 #include "kernels/bodies.h"

@@ -22,7 +22,7 @@
 namespace shiftron {
 namespace {
 
-constexpr size_t kLeastStack = size_t{256} << 10;  // the library's machine code takes some 64 KiB
+constexpr size_t kLeastStack = size_t{256} << 10;  // the library's machine code needs about 64 KiB
 
 void pause_processor() {
 #if defined(__x86_64__)
@@ -33,10 +33,11 @@ void pause_processor() {
 }
 
 // Returns once the word is no longer `old`. Regions follow each other within microseconds, and a virtual machine may
-// take a hundred of them to wake a processor: so a thread looks first, and sleeps only after twice that time. It yields
-// while it looks: where threads outnumber processors, what it waits for runs then, and not when its own time slice has
-// ended. It must not look for milliseconds: Linux charges a thread for each yield, and may let two jobs' threads take
-// turns by time slices after all (two small jobs at once: 2.4 times a step alone with 5 ms, 1.9 with 0.2 ms).
+// take a hundred microseconds to wake a processor, so a thread polls first and sleeps only after twice that time. It
+// yields while it polls: if threads outnumber processors, the thread that it waits for can run at once, not only when
+// this thread's time slice has ended. It must not poll for milliseconds: Linux charges a thread for each yield, and may
+// then let the threads of two jobs alternate by time slices after all (two small jobs at once: 2.4 times a step alone
+// with 5 ms, 1.9 with 0.2 ms).
 void wait_while(std::atomic<int>& word, int old) {
   using Clock = std::chrono::steady_clock;
   constexpr int kLooks = 32, kYieldsPerClock = 64;  // 32 looks take about a microsecond
@@ -68,8 +69,8 @@ size_t stack_of_thread() {
   return bytes;
 }
 
-// Where OMP_PROC_BIND has bound the program's first thread, helpers would inherit its processor: each takes a place of
-// its own.
+// If OMP_PROC_BIND has bound the program's first thread, helpers would inherit its processor, so each takes its own
+// place.
 void take_place(int thread) {
   const int places = omp_get_num_places();
   if (places == 0) return;
@@ -136,7 +137,7 @@ class Team {
       take_place(thread);
       for (;;) {
         wait_while(round_, round);
-        ++round;  // the next one begins only after this thread has ended this one
+        ++round;  // the next round starts only after this thread has finished this one
         if (call_ == nullptr) return;
         if (thread < threads_) work(thread);
         if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
@@ -146,16 +147,16 @@ class Team {
 
   static constexpr size_t kLine = 64;
   std::vector<std::thread> helpers_;
-  TeamBody call_ = nullptr;  // of the round under way; nullptr: helpers end
+  TeamBody call_ = nullptr;  // of the current round; nullptr: helpers end
   const void* body_ = nullptr;
   int threads_ = 1;
-  alignas(kLine) std::atomic<int> round_ = 0;  // of runs; its number may wrap
-  alignas(kLine) std::atomic<int> left_ = 0;   // helpers that have not ended the round
+  alignas(kLine) std::atomic<int> round_ = 0;  // counts runs; may wrap
+  alignas(kLine) std::atomic<int> left_ = 0;   // helpers that have not finished the round
   alignas(kLine) std::atomic<int> arrived_ = 0;
   alignas(kLine) std::atomic<int> barrier_round_ = 0;
 
  public:
-  static thread_local Team* current;  // the team that the calling thread computes in
+  static thread_local Team* current;  // the calling thread's current team
 };
 
 thread_local Team* Team::current = nullptr;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)

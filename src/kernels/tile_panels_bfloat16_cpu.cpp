@@ -17,7 +17,7 @@ constexpr int64_t kTile = Cut::kTile, kBlock = Cut::kBlock, kTileWords = kTile *
 // Sixteen pairs of rows of at most 32 columns each, as words: to [2][16 pairs][16 columns].
 SHIFTRON_BFLOAT16_TARGET void pair_block(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns,
                                          uint32_t* to) {
-  constexpr const auto& kOrder = kByTurns<kBlock>;  // a half of each row by turns
+  constexpr const auto& kOrder = kByTurns<kBlock>;  // alternates between the two rows
   const __m512i low = _mm512_loadu_si512(kOrder.data()), high = _mm512_loadu_si512(kOrder.data() + kBlock);
   const __mmask32 read = first_halves(columns);
   for (int64_t pair = 0; pair < kTile; ++pair, from += 2 * stride, to += kTile) {
@@ -29,7 +29,7 @@ SHIFTRON_BFLOAT16_TARGET void pair_block(const bfloat16* from, int64_t stride, i
   }
 }
 
-// Two tiles of at most 32 rows of b's transpose, at most 32 columns each.
+// Two tiles of b's transpose: at most 32 rows of at most 32 columns each.
 void transpose_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* to) {
   if (rows < kBlock || columns < kBlock) std::memset(to, 0, 2 * kTileWords * sizeof(uint32_t));
   for (int64_t half = 0; half * kTile < rows; ++half) {
@@ -95,7 +95,7 @@ SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_
 
 void pack_right_panels(int threads, const Matrix& b, int64_t k, int64_t n, uint32_t* to) {
   const int64_t panels = (n + kBlock - 1) / kBlock, steps = (k + kBlock - 1) / kBlock;
-  // Rows of memory in whole: of a panel where b is transposed, else of a step.
+  // A task reads whole rows of memory: those of a panel if b is transposed, otherwise those of a step.
   parallel_for(threads, b.transposed ? panels : steps, [&](int64_t task) {
     for (int64_t i = 0; i < (b.transposed ? steps : panels); ++i) {
       const int64_t panel = b.transposed ? task : i, step = b.transposed ? i : task;

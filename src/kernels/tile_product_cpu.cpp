@@ -1,5 +1,5 @@
-// The bodies of small products. Vectors: vdpbf16ps on 6 rows by 4 vectors; 24 sums, 4 words of b and one of a fit the
-// 32 registers. Tiles: tile_product_matrix_cpu.cpp.
+// Implementations of small products. Vectors: vdpbf16ps on 6 rows by 4 vectors; 24 sums, 4 words of b and one of a fit
+// into the 32 registers. Tiles: tile_product_matrix_cpu.cpp.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12, falsely, in its own header
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false warning of g++ 12 in its own header
 #endif
 
 namespace shiftron::fast {
@@ -97,7 +97,7 @@ constexpr std::array<Block, kVectors> kBlocksOfRows = {block<rows, 1>, block<row
 constexpr std::array<std::array<Block, kVectors>, kRows> kBlocks = {
     kBlocksOfRows<1>, kBlocksOfRows<2>, kBlocksOfRows<3>, kBlocksOfRows<4>, kBlocksOfRows<5>, kBlocksOfRows<6>};
 
-// Sixteen rows of sixteen words: pairs of words, pairs of pairs, then quarters change places.
+// Sixteen rows of sixteen words: interleaves words, then pairs of words, then exchanges quarters.
 SHIFTRON_BFLOAT16_TARGET void transpose_block(const int32_t* from, int64_t from_stride, int64_t rows, int64_t columns,
                                               int32_t* to, int64_t to_stride) {
   __m512i x[kLanes], y[kLanes];
@@ -135,7 +135,7 @@ SHIFTRON_BFLOAT16_TARGET void transpose_block(const int32_t* from, int64_t from_
   }
 }
 
-// Fetches nothing: of processors that take this body, none was at hand to measure it on.
+// Prefetches nothing, because no processor that uses this body was available to measure it.
 void vector_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
                     bool keep, float* c, int64_t c_stride, LinesAhead* /*ahead*/) {
   const auto* words = static_cast<const int32_t*>(a.words);
@@ -165,7 +165,7 @@ bool has_vectors() {
 }  // namespace
 
 const TileBody* tile_body(ProductsBy by) {
-  static const bool vectors = has_vectors();  // of which the other bodies' packing is made
+  static const bool vectors = has_vectors();  // the packing for the other bodies needs them too
   if (!vectors) return nullptr;
   if (by == ProductsBy::vectors) return &kVectorBody;
   return matrix_body(by);

@@ -1,5 +1,5 @@
-// Small float32 products: 6 rows of sums by as many vectors as stay in registers beside what they are made of. And
-// transposition, without which keys are no right operand.
+// Small float32 products: 6 rows of sums by as many vectors as fit into registers along with their operands. Also
+// transposition, which makes right operands of keys.
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kRows = kFloat32TileRows;
 constexpr int64_t kPanelFloats = 6144;  // of b, which stay in a first-level cache of 32 KiB
-constexpr int kLinesOfBlock = 4;        // fetched ahead
+constexpr int kLinesOfBlock = 4;        // prefetched by each block
 
 struct Operands {
   int64_t k;
@@ -80,7 +80,7 @@ SHIFTRON_INLINE void panel(int64_t m, Operands by) {
     by.a.data += rows * by.a.row_stride;
     by.c += rows * by.c_stride;
   };
-  if constexpr (vectors == 1) {  // of which more rows hide the additions' latency
+  if constexpr (vectors == 1) {  // more rows hide the latency of its additions
     for (; m >= 2 * kRows; m -= 2 * kRows) {
       block<lanes, 2 * kRows, vectors>(by);
       step(2 * kRows);
@@ -129,7 +129,7 @@ SHIFTRON_INLINE void multiply(int64_t m, int64_t n, const Operands& all) {
   }
 }
 
-// The lanes of a and b in turn: their first halves to `low`, their second ones to `high`.
+// Interleaves the lanes of a and b: the first halves go to `low`, the second ones to `high`.
 template <typename Floats, int... lane>
 SHIFTRON_INLINE void interleave(const Floats& a, const Floats& b, Floats& low, Floats& high,
                                 std::integer_sequence<int, lane...>) {
@@ -138,8 +138,9 @@ SHIFTRON_INLINE void interleave(const Floats& a, const Floats& b, Floats& low, F
   high = __builtin_shufflevector(a, b, ((lane + lanes) / 2 + lane % 2 * lanes)...);
 }
 
-// to = fromᵀ [lanes, lanes]: interleaving the upper half of the rows with the lower one turns the bits of an element's
-// row and column by one place; as many times as a row has bits, and they have changed places.
+// to = fromᵀ [lanes, lanes]. Interleaving the upper half of the rows with the lower one rotates the bits of an
+// element's row and column by one place. After as many rounds as a row number has bits, row and column have changed
+// places.
 template <int lanes>
 SHIFTRON_INLINE void transpose_square(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   using Floats = typename Vector<lanes>::Type;
@@ -187,7 +188,7 @@ SHIFTRON_INLINE void transpose(const T* from, int64_t from_stride, int64_t rows,
   }
 }
 
-// Of the sets that SHIFTRON_CLONES names, each by vectors of its own length.
+// One version for each instruction set that SHIFTRON_CLONES names, each with its own vector length.
 #define SHIFTRON_BY_LENGTH(target, lanes, vectors)                                                                \
   target void multiply_here(int64_t m, int64_t n, const Operands& by) {                                           \
     multiply<lanes, vectors>(m, n, by);                                                                           \

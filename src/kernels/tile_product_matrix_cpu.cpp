@@ -19,11 +19,11 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kSide = 16;          // rows of a tile, and words of a row
-constexpr int64_t kBlock = 2 * kSide;  // of c, either way
+constexpr int64_t kBlock = 2 * kSide;  // of c, in both directions
 constexpr int64_t kDepth = 256;        // pairs: 32 rows of a and 32 columns of b are 32 KiB each
 constexpr int64_t kWordBytes = 4;
-constexpr int kLinesOfStep = 2;  // fetched ahead
-// Tiles by number: sums 0 to 3, row by row; 4 and 5 of a, 6 and 7 of b.
+constexpr int kLinesOfStep = 2;  // prefetched by each step
+// Tile numbers: 0 to 3 are sums, row by row; 4 and 5 are of a, 6 and 7 of b.
 constexpr int kLeft = 4, kRight = 6;
 
 struct Operands {
@@ -34,10 +34,10 @@ struct Operands {
   float* c;
   int64_t c_stride;
   LinesAhead* ahead;
-  const float* next_c;  // of the block that comes next, which is fetched meanwhile; null behind the last
+  const float* next_c;  // of the next block, which is prefetched meanwhile; null after the last
 };
 
-// Of a block of c. A second tile that is not used has the first one's extents, so that whole tiles need one
+// Extents of a block of c. An unused second tile has the first one's extents, so that whole tiles need only one
 // configuration.
 struct Extents {
   int64_t rows = 0, columns = 0;
@@ -63,7 +63,7 @@ struct Extents {
   }
 };
 
-// One or two tiles either way.
+// One or two tiles in each direction.
 template <typename Unit, bool lower, bool wider>
 struct Block {
   Unit& unit;
@@ -94,7 +94,7 @@ struct Block {
     if constexpr (lower && wider) unit.template multiply<3, kLeft + 1, kRight + 1>();
   }
 
-  // Fewer than sixteen pairs: behind a and below b there are zeros, in copies.
+  // Fewer than sixteen pairs: uses copies that are padded with zeros.
   void last_step(const Extents& extents, int64_t pairs, const uint32_t* a, const Operands& by,
                  const uint32_t* b) const {
     alignas(64) uint32_t left[kBlock * kSide] = {}, right[kSide * kBlock] = {};
@@ -160,7 +160,7 @@ void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, cons
     }
     depth += depths;
   } while (depth < pairs);
-  unit.release();  // the library configures tiles of its own on this thread
+  unit.release();  // the library configures its own tiles on this thread
 }
 
 constexpr TileBody kLoopBody = {matrix_product<MatrixUnitLoops>, true};
@@ -168,13 +168,13 @@ constexpr TileBody kLoopBody = {matrix_product<MatrixUnitLoops>, true};
 #if defined(__x86_64__)
 constexpr TileBody kMatrixBody = {matrix_product<MatrixUnit>, true};
 
-// Linux, Documentation/arch/x86/xstate.rst: tile data is used by permission, asked for once in a process.
+// Linux, Documentation/arch/x86/xstate.rst: tile data needs a permission, which a process requests once.
 bool permitted() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// A product of whole numbers, which no order of sums changes, with edges on all sides.
+// A product of integers, which is exact in any order of summation, with edges on all sides.
 bool multiplies_rightly() {
   constexpr int64_t kM = 40, kN = 24, kPairs = 20;
   uint32_t a[kM * kPairs], b[kPairs * kN];

@@ -1,4 +1,4 @@
-// What a device does in a second, by the front ends that training calls.
+// Measures the rates of a device through the front ends that training calls.
 #include "kernels/timing.h"
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace shiftron {
 namespace {
 
-constexpr int kRuns = 5;  // timed, behind one that is not
+constexpr int kRuns = 5;  // timed, after one that is not
 
-// Shortest of one product of squares; none where there is no room for them.
+// Shortest time of one product of square matrices; nullopt if there is no memory for them.
 std::optional<double> seconds_of_square(Stream& stream, DType dtype, int64_t size) {
   const Shape shape = {size, size};
   const int64_t bytes = shape.count() * size_of(dtype);
@@ -68,7 +68,7 @@ double shortest_seconds(Stream& stream, const std::function<void()>& call) {
 double measure_matmul_peak(Stream& stream, DType dtype) {
   if (stream.device == DeviceKind::cpu) return measure_matmul_peak(stream.cpu, dtype);
   constexpr int64_t kSmallest = 256, kLargest = 8192;
-  constexpr double kEnough = 1e-3;  // seconds: what starts and ends a product does not count any more
+  constexpr double kEnough = 1e-3;  // seconds: starting and ending a product no longer matters
   Ledger own;
   Stream timed = stream;
   timed.ledger = &own;
@@ -95,7 +95,7 @@ double copy_rate(Stream& stream, int64_t bytes) {
 }
 
 double measure_copy_bandwidth(Stream& stream) {
-  constexpr int64_t kBytes = int64_t{256} << 20;  // more than caches hold
+  constexpr int64_t kBytes = int64_t{256} << 20;  // larger than caches
   return stream.device == DeviceKind::cpu ? measure_copy_bandwidth(stream.cpu) : copy_rate(stream, kBytes);
 }
 

@@ -1,4 +1,4 @@
-// What both measurements of rates need: memory as training has it, and the time of a call.
+// Shared by both measurements of rates: realistic memory contents, and the time of a call.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,14 @@
 
 namespace shiftron {
 
-// Values of a step's size, some of them again and again: a GPU that multiplies zeros draws less power and is faster.
+// Random values as large as in a step, partly repeated: a GPU that multiplies zeros draws less power and is faster.
 void fill_random(Stream& stream, const Tensor& tensor);
 
-// Bytes a second, read and written together, of copies of so many bytes, a multiple of 16.
+// Bytes per second, read and written together, of copies of `bytes` bytes; a multiple of 16.
 double copy_rate(Stream& stream, int64_t bytes);
 
-// Of a call that gives its work to the stream: the shortest of some, behind one that is not timed. Waits for all.
+// The shortest of several timed runs of a call that launches work on the stream, after one that is not timed. Waits for
+// all.
 double shortest_seconds(Stream& stream, const std::function<void()>& call);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// What this processor does in a second, timed at start.
+// Measures the rates of this processor at start.
 #include <malloc.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Three square matrices of ones in own memory, outside of every ledger.
+// Three square matrices of ones in their own memory, outside of every ledger.
 class TimedProducts {
  public:
   TimedProducts(DType dtype, int64_t size)
@@ -27,7 +27,7 @@ class TimedProducts {
         a_(memory_.data(), dtype, {size, size}, DeviceKind::cpu),
         b_(memory_.data() + size * size, dtype, {size, size}, DeviceKind::cpu),
         c_(memory_.data() + 2 * size * size, dtype, {size, size}, DeviceKind::cpu) {}
-  // The library's own buffers, megabytes that no step uses, go back to the system.
+  // Returns the library's own buffers, megabytes that no step uses, to the system.
   ~TimedProducts() { malloc_trim(0); }
   TimedProducts(const TimedProducts&) = delete;
   TimedProducts& operator=(const TimedProducts&) = delete;

@@ -1,4 +1,4 @@
-// How long the device takes for an operation.
+// Times operations on the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 namespace shiftron::cuda {
 
 constexpr int kIntervals = 5;
-constexpr double kLongEnough = 200e-6;             // seconds of runs in an interval; an event tells half a microsecond
+constexpr double kLongEnough = 200e-6;             // seconds of runs in an interval; events resolve half a microsecond
 constexpr int kMostRuns = 50;                      // in one interval
 constexpr int64_t kLeftFree = int64_t{256} << 20;  // bytes, for what CUDA and libraries load later
 
@@ -34,11 +34,11 @@ struct FreeDevice {
   void operator()(void* memory) const { cudaFree(memory); }
 };
 
-// Memory of the device that its second-level cache does not hold. Writing it empties the cache of all else, as the rest
-// of a step does between two calls of one operation. It is there while candidates are timed, alone.
+// Device memory larger than the second-level cache. Writing it evicts everything else from the cache, as the rest of a
+// step does between two calls of one operation. Allocated only while candidates are timed.
 class ColdCache {
  public:
-  // Takes none, and leaves the cache as it is, where fewer than kLeftFree bytes would stay free.
+  // Allocates nothing, and leaves the cache as it is, if fewer than kLeftFree bytes would stay free.
   void take() {
     int device = 0, cache = 0;
     check_call(cudaGetDevice(&device), "cudaGetDevice");
@@ -50,7 +50,7 @@ class ColdCache {
     if (cudaMalloc(&made, bytes_) == cudaSuccess)
       memory_.reset(made);
     else
-      cudaGetLastError();  // which the next call would report else
+      cudaGetLastError();  // clears the error, which the next call would report otherwise
   }
   void free() { memory_.reset(); }  // waits for the whole device
   void empty(CUstream_st* stream) const {
@@ -62,15 +62,15 @@ class ColdCache {
   size_t bytes_ = 0;
 };
 
-// Of run(), which gives its work to the stream: the mean of the runs of some intervals, each between two events and
-// with an empty cache; the shortest of these. Waits for all.
+// Time of run(), which launches work on the stream: the mean over the runs of an interval, each between two events and
+// with an empty cache; the shortest of several intervals. Waits for all.
 template <typename Run>
 double seconds_of(CUstream_st* stream, const ColdCache& cache, const Run& run) {
   std::vector<std::pair<TimingEvent, TimingEvent>> around;
   const auto interval = [&](size_t runs) {
     while (around.size() < runs) around.emplace_back(make_timing_event(), make_timing_event());
     for (size_t i = 0; i < runs; ++i) {
-      cache.empty(stream);  // meanwhile the host hands over the run, which so follows its event at once
+      cache.empty(stream);  // meanwhile the host launches the run, which therefore follows its event at once
       check_call(cudaEventRecord(around[i].first.get(), stream), "cudaEventRecord");
       run();
       check_call(cudaEventRecord(around[i].second.get(), stream), "cudaEventRecord");
@@ -85,7 +85,7 @@ double seconds_of(CUstream_st* stream, const ColdCache& cache, const Run& run) {
     }
     return seconds / static_cast<double>(runs);
   };
-  run();  // the first loads what it needs
+  run();  // the first run loads what it needs
   const auto runs = static_cast<size_t>(std::min(1 + kLongEnough / interval(1), double{kMostRuns}));
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kIntervals; ++i) least = std::min(least, interval(runs));

@@ -1,4 +1,4 @@
-// Gradient norm, clip factor, skip flag and bias corrections of an update in CUDA: one thread, nothing asks the host.
+// Gradient norm, clip factor, skip flag and bias corrections of an update in CUDA: one thread, without the host.
 #include <cmath>
 
 #include "kernels/bodies.h"

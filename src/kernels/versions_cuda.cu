@@ -1,4 +1,4 @@
-// Versions of cuBLASLt and cuDNN, as their headers say.
+// Versions of cuBLASLt and cuDNN according to their headers.
 #include <cublasLt.h>
 #include <cudnn.h>
 

@@ -1,5 +1,5 @@
-// d_w += d_yᵀ x in bfloat16. Both operands lie along the sum already, so pairing rows is all the packing there is: that
-// is what a library's product, which transposes d_y, cannot know. x is paired whole, d_y packed block by block.
+// d_w += d_yᵀ x in bfloat16. Both operands are already stored along the sum, so packing only has to pair rows; a
+// library's product does not know that and transposes d_y. x is paired as a whole, d_y is packed block by block.
 #include <vector>
 
 #include "kernels/cpu_loops.h"

@@ -1,5 +1,5 @@
-// b is laid out as panels as wide as a tile, in part of its depth where c holds the sums meanwhile; threads take blocks
-// of a's rows, lay them out for the second-level cache and multiply them by one panel after the other.
+// b is packed in panels as wide as a tile, in part of its depth if c holds the sums meanwhile. Threads take blocks of
+// a's rows, pack them for the second-level cache and multiply them by one panel after another.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -11,14 +11,14 @@
 namespace shiftron::fast {
 namespace {
 
-constexpr int64_t kFewestRows = 24, kMostRows = 96;  // of a, of one task: of whole tiles
-constexpr int64_t kTasksOfThread = 4;                // where there are so many rows
-constexpr int64_t kDepth = 256;                      // of a task's rows at once
-constexpr int64_t kStride = kDepth + 16;             // rows of a power of two would all meet in the same set of a cache
-constexpr int64_t kRightFloats = int64_t{1} << 20;   // of b at once, which stay in a last-level cache
-constexpr int64_t kMostColumns = 1024;               // of b at once
-constexpr int64_t kHeldColumns = 512;                // the same where a task holds their sums
-constexpr int64_t kSummedDepth = 2048;               // of b at once, where c holds the sums
+constexpr int64_t kFewestRows = 24, kMostRows = 96;  // of a, per task: in whole tiles
+constexpr int64_t kTasksOfThread = 4;                // if there are so many rows
+constexpr int64_t kDepth = 256;                      // of a task's rows, packed at a time
+constexpr int64_t kStride = kDepth + 16;             // rows of a power of two would all map to the same cache set
+constexpr int64_t kRightFloats = int64_t{1} << 20;   // of b at a time, which stay in a last-level cache
+constexpr int64_t kMostColumns = 1024;               // of b at a time
+constexpr int64_t kHeldColumns = 512;                // the same if a task holds their sums
+constexpr int64_t kSummedDepth = 2048;               // of b at a time, if c holds the sums
 constexpr int64_t kRowsOfPacking = 32;               // of b
 
 // to [rows, columns], rows to_stride apart.
@@ -33,7 +33,8 @@ SHIFTRON_CLONES void widen_rows(const bfloat16* from, int64_t stride, int64_t ro
 int64_t parts_of(int64_t whole, int64_t part) {
   return (whole + part - 1) / part;
 }
-// The size of parts of whole units, at most `most` or one unit, that are as equal as can be.
+// Splits `whole` into parts as equal as possible, in whole units, each of at most `most` or one unit; returns their
+// size.
 int64_t equal_part(int64_t whole, int64_t most, int64_t unit) {
   const int64_t parts = parts_of(whole, std::max(most / unit, int64_t{1}) * unit);
   return parts_of(parts_of(whole, parts), unit) * unit;
@@ -66,7 +67,7 @@ class WidenedProduct {
   }
 
  private:
-  // Of b, at once.
+  // The part of b that is packed at a time.
   struct Right {
     int64_t depth, depths, column, columns;
   };
@@ -87,7 +88,7 @@ class WidenedProduct {
     });
   }
 
-  // c's rows from `row`, of b's columns [begin, end).
+  // Computes c's rows from `row` on, for b's columns [begin, end).
   void run_task(const Right& of, int64_t row, int64_t rows, int64_t begin, int64_t end, float* left) const {
     const int64_t at_c = row * of_.c_stride + of.column;
     float* sums = holds_sums_ ? left + left_floats() : static_cast<float*>(of_.c) + at_c;
@@ -109,7 +110,7 @@ class WidenedProduct {
     }
   }
 
-  // Either: [panel of columns][depths][width_]; the last panel's columns behind the edge are not written.
+  // Both write [panel of columns][depths][width_]; columns of the last panel beyond the edge are not written.
   void pack_transposed(const Right& of) const {
     parallel_for(of_.threads, parts_of(of.columns, width_), [&](int64_t task) {
       const int64_t column = task * width_;
@@ -126,7 +127,7 @@ class WidenedProduct {
     });
   }
 
-  // [rows][kStride].
+  // Writes [rows][kStride].
   void pack_left(int64_t row, int64_t rows, int64_t depth, int64_t depths, float* to) const {
     const bfloat16* from = of_.a.element<bfloat16>(row, depth);
     if (of_.a.transposed)
@@ -137,11 +138,11 @@ class WidenedProduct {
 
   const MatrixProduct& of_;
   int64_t width_;            // of a panel
-  bool holds_sums_;          // of a task's rows, as c cannot; all of b's depth is there then
-  int64_t depth_, columns_;  // of b at once
-  int64_t rows_;             // of a, of one task: of whole tiles
+  bool holds_sums_;          // of a task's rows, because c cannot; then all of b's depth is packed
+  int64_t depth_, columns_;  // of b, packed at a time
+  int64_t rows_;             // of a, per task: in whole tiles
   int64_t row_tasks_;
-  int64_t groups_;  // of panels, each a task for every block of rows: more than one where rows are few
+  int64_t groups_;  // of panels, each a task for every block of rows: more than one if rows are few
   float* right_ = nullptr;
 };
 
