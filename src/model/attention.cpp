@@ -117,7 +117,7 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
   const Tensor d_attended =
       out_.backward(run, d_y, saved.attended.merge_last(), run.scratch, Linear::Stays::x).split_last(heads, head_dim_);
   const AttentionShape shape{.sequence_length = run.sequence_length, .documents = run.documents.cut};
-  // Query, key and value first, then the gradient of the raw ones in their place.
+  // Holds query, key and value first, which the gradient of the raw ones then overwrites.
   const Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
   {
     ArenaScope scope(run.scratch);

@@ -18,7 +18,7 @@ struct AttentionState {
 
 class Attention {
  public:
-  // Query, key and value behind shift and RoPE are made again in backward: two passes over memory for a seventh of the
+  // Backward recomputes query, key and value after shift and RoPE: two passes over memory save a seventh of the
   // activations.
   struct Saved {
     Tensor raw;            // [rows, local (heads + 2 KV heads) · head_dim]
@@ -27,11 +27,11 @@ class Attention {
   };
   Attention(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
 
-  // x, residual, y [local rows, hidden], y in memory of its own; rope: [2, positions, head_dim/2].
+  // x, residual, y [local rows, hidden], y in separate memory; rope: [2, positions, head_dim/2].
   Residual forward(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, Saved& saved, Tensor y) const;
   // d_x without the residual's part, which is d_y. x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, const Saved& saved) const;
-  // The same over the rows that follow those in `state`; run.documents must start at row 0.
+  // Forward over the rows that follow those in `state`; run.documents must start at row 0.
   Residual decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
                   Tensor y) const;
   // Query, key and value.
@@ -40,17 +40,17 @@ class Attention {
   struct Streams {
     Tensor q, k, v;  // [rows, local heads, head_dim], views of one product
   };
-  // Query, key and value after shift and RoPE, as forward() attended with them, in run.scratch; documents share no
-  // rows.
+  // Query, key and value after shift and RoPE, as forward() attended with them, in run.scratch; documents must not
+  // share rows.
   Streams attending(Run& run, const Tensor& rope, const Saved& saved) const;
 
  private:
   Streams split(const Tensor& raw) const;
   // Shift and attention over the attending rows; raw as in Saved, attended [attending rows, local heads, head_dim].
   void attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const;
-  // Shifted and rotated, in `memory` of the shape of `raw`; a value without shift is the raw one.
+  // Shifted and rotated, in `memory` of the shape of `raw`; without shift, the value is the raw one.
   Streams shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const;
-  // `to`, but for a value that nothing changes.
+  // Writes to `to`, except a value that nothing changes.
   void shift(Run& run, const Streams& raw, const Tensor& rope, const Streams& carried, const Streams& to) const;
   int64_t head_dim_;
   Parameter *query_, *key_, *value_;

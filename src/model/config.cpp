@@ -5,7 +5,7 @@ namespace shiftron {
 
 namespace {
 
-// Of the matrices of one layer.
+// Elements of the matrices of one layer.
 double matrix_elements(const ModelConfig& c) {
   const double attention = static_cast<double>(2 * c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
   return static_cast<double>(c.hidden) * (attention + 3 * static_cast<double>(c.ffn));
@@ -41,7 +41,7 @@ double model_flops(const ModelConfig& config, double tokens, double attended) {
 }
 
 double head_in_layers(ModelConfig config, int64_t sequence_length) {
-  const double attended = static_cast<double>(sequence_length) / 2;  // by one token, about
+  const double attended = static_cast<double>(sequence_length) / 2;  // pairs per token, about
   config.layers = 0;
   const double head = model_flops(config, 1, attended);
   config.layers = 1;

@@ -70,17 +70,17 @@ constexpr int64_t heads_of(const ModelConfig& config, int stream) {  // previous
   return stream == 0 ? config.heads : config.kv_heads;
 }
 
-// `config` with kv_heads and head_dim filled in where they are 0 and follow from the rest.
+// `config` with kv_heads and head_dim filled in if they are 0 and follow from the rest.
 ModelConfig with_defaults(ModelConfig config);
 
-// Elements of all parameters; a double, since what a user types may exceed an integer.
+// Elements of all parameters; a double, because a user's values may exceed an integer.
 double parameter_count(const ModelConfig& config);
 
-// Floating-point operations of forward and backward of `tokens` tokens: 6 per token and matmul parameter (head
-// included, embedding table not) and 12 · heads · head_dim in each layer for each of the `attended` pairs of a token
-// and one that it attends to, itself included.
+// Floating-point operations of forward and backward over `tokens` tokens: 6 per token and matmul parameter (with the
+// head, without the embedding table), and in each layer 12 · heads · head_dim per attended pair. `attended`: pairs of a
+// token and a token that it attends to, itself included.
 double model_flops(const ModelConfig& config, double tokens, double attended);
-// How many layers cost as many of these as the head.
+// The head's cost in model_flops(), as a number of layers.
 double head_in_layers(ModelConfig config, int64_t sequence_length);
 
 }  // namespace shiftron

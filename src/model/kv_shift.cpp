@@ -17,7 +17,7 @@ TapForm tap_form(ShiftForm form) {
 
 namespace {
 
-// paper: all taps but the remainder ~ U(0, 1), the remainder = 1 − their sum; identity: the current token alone;
+// paper: all taps except the remainder ~ U(0, 1), the remainder = 1 − their sum; identity: only the current token;
 // gate: logit of U(0, 1), so that the share itself is uniform.
 Initializer initial_taps(const ShiftConfig& config, int taps) {
   if (config.form == ShiftForm::gate) {
@@ -82,7 +82,7 @@ void KvShift::backward(Run& run, const Tensor& rope, const std::vector<Backward>
   std::vector<ShiftBackward> calls;
   for (const auto& [shift, d_y, x, d_x] : streams) {
     Tensor d_taps = shift.raw_ == nullptr ? Tensor() : shift.raw_->gradient;
-    if (shift.table_elements() > 0) {  // else taps are parameters as they are
+    if (shift.table_elements() > 0) {  // otherwise the taps are the parameters
       d_taps = run.scratch.allocate(shift.taps_.dtype(), shift.taps_.shape());
       fill_zero(run.stream, d_taps);
     }

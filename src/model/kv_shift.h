@@ -15,7 +15,7 @@ TapForm tap_form(ShiftForm form);
 // Mixes each row of a stream with the previous ones of its document, then rotates it (query and key).
 class KvShift {
  public:
-  // `previous` tokens are mixed in, 0 = none; declares "shift_<stream>" where there are any.
+  // `previous` tokens are mixed in, 0 = none; declares "shift_<stream>" if there are any.
   KvShift(ParameterSet& set, const std::string& prefix, const std::string& stream, int64_t heads, int previous,
           const ShiftConfig& config, bool rotate, int layer);
   int previous() const { return previous_; }
@@ -23,7 +23,7 @@ class KvShift {
   // Elements of A that prepare() needs.
   int64_t table_elements() const;
   void set_table(const Tensor& table);
-  // Makes the taps of the present weights; before the first forward behind a change of weights.
+  // Computes the taps from the current weights; call before the first forward after weights change.
   void prepare(Stream& stream) const;
   const Tensor& taps() const { return taps_; }  // [local heads, previous + 1] A, oldest first; undefined without shift
   bool changes_nothing() const { return previous_ == 0 && !rotate_; }
@@ -48,7 +48,7 @@ class KvShift {
   bool rotate_;
   TapForm form_;
   Parameter* raw_ = nullptr;
-  Tensor taps_;  // the weights themselves where the form leaves them as they are
+  Tensor taps_;  // the weights themselves if the form does not change them
 };
 
 }  // namespace shiftron

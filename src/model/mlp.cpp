@@ -41,7 +41,7 @@ Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, c
   const Tensor d_activated = down_.backward_input(run, d_y, run.scratch);
   const int64_t ffn = d_activated.extent(1);
   const Tensor gate = gate_up.slice(1, 0, ffn), up = gate_up.slice(1, ffn, ffn);
-  // Each gradient takes the place of what it is the gradient of; the output, in that of its own, is made again.
+  // Gradients overwrite gate and up; the output is recomputed into d_activated.
   const Tensor activated = d_activated;
   swiglu_backward(run.stream, d_activated, gate, up, gate, up, activated);
   const Tensor d_gate_up = gate_up;

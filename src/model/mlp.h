@@ -10,11 +10,11 @@ namespace shiftron {
 class Mlp {
  public:
   struct Saved {
-    Tensor gate_up;  // [rows, 2 · local ffn]; backward overwrites it; undefined where backward makes it again
+    Tensor gate_up;  // [rows, 2 · local ffn]; backward overwrites it; undefined if backward recomputes it
   };
-  // `recompute`: backward makes the products with gate and up again.
+  // `recompute`: backward recomputes the products with gate and up.
   Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer, bool recompute);
-  // x, residual, y [local rows, hidden], y in memory of its own.
+  // x, residual, y [local rows, hidden], y in separate memory.
   Residual forward(Run& run, const Tensor& x, const Tensor& residual, Saved& saved, Tensor y) const;
   // d_x without the residual's part, which is d_y. x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Saved& saved) const;

@@ -19,7 +19,7 @@ class RmsNorm {
                              .group = DecayGroup::norm, .keep_precise = true, .part = part, .layer = layer})),
         epsilon_(epsilon) {}
 
-  // y [local rows, hidden] in run.scratch; what was still to be added to x has been.
+  // y [local rows, hidden] in run.scratch; in.before, if defined, has been added to x.
   Tensor forward(Run& run, const Residual& in, Saved& saved) const {
     const Tensor& x = in.x;
     saved = {x, run.activations.allocate(accumulation_type(x.dtype()), {x.extent(0)})};
@@ -29,7 +29,7 @@ class RmsNorm {
     return y;
   }
 
-  // The y of forward, made from what is saved: cheaper than to keep it.
+  // The y of forward, recomputed from what is saved: cheaper than keeping it.
   Tensor output(Run& run, const Saved& saved) const {
     Tensor y = run.scratch.allocate(saved.x.dtype(), saved.x.shape());
     rms_norm_forward(run.stream, saved.x, weight_->weight, epsilon_, y, saved.inverse_rms);

@@ -1,4 +1,4 @@
-// Recompute: a module that keeps its input alone and runs forward again in backward.
+// Recompute: a module that keeps only its input and runs forward again in backward.
 #pragma once
 
 #include <array>
@@ -8,13 +8,14 @@
 
 namespace shiftron {
 
-// What backward makes again beside what is always cheap enough: the gate and up products of every layer; whole layers.
+// What backward recomputes in addition to what is always cheap: selective the gate and up products of every layer, full
+// whole layers.
 enum class RecomputeKind { none, selective, full };
 constexpr std::array<const char*, 3> names_of(RecomputeKind) {
   return {"none", "selective", "full"};
 }
 
-// The same bits as the module itself. Refers to the module.
+// Gives the same bits as the module itself, which must outlive it.
 template <typename Module>
 class Recompute {
  public:
@@ -23,7 +24,7 @@ class Recompute {
   };
   explicit Recompute(const Module& module) : module_(&module) {}
 
-  // x, y [local rows, hidden]; y in run.activations, where nothing else stays.
+  // x, y [local rows, hidden]; y in run.activations, where nothing else is kept.
   Tensor forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
     Tensor y = run.activations.allocate(x.dtype(), x.shape());
     ArenaScope scope(run.activations);

@@ -7,7 +7,7 @@
 namespace shiftron {
 namespace {
 
-// Orders the run's stream behind the arrival of weights.
+// Orders the run's stream after the arrival of weights.
 void await_weights(Run& run, const ParameterSet& set, Part part, int layer = -1) {
   set.await_weights(run.stream, [&](const ParameterSpec& spec) { return spec.part == part && spec.layer == layer; });
 }

@@ -19,7 +19,7 @@ void leave_to_another(ExitCode code) {
 
 namespace {
 
-// "" where `work` succeeds, else the code of its failure, a line break, `place` and its message.
+// "" if `work` succeeds, otherwise the code of its failure, a line break, `place` and its message.
 std::string fault_of(const std::function<void()>& work, const std::string& place = "") {
   try {
     work();
@@ -30,7 +30,7 @@ std::string fault_of(const std::function<void()>& work, const std::string& place
   return "";
 }
 
-// Every rank throws the fault that rank 0 gives, if it gives one.
+// Every rank throws the fault that rank 0 passes, if there is one.
 void throw_together(ControlPlane& world, const std::string& fault) {
   const size_t end = fault.find('\n');
   const std::string code = world.broadcast_text(fault.substr(0, end), 0);
@@ -82,7 +82,7 @@ std::string joined_texts(ControlPlane& world, const std::string& own) {
 
 std::vector<std::string> different_texts(ControlPlane& world, const std::string& own) {
   std::set<std::string> hashes;
-  std::string firsts;  // the ranks that say something first, a line each
+  std::string firsts;  // the first rank of each different text, one per line
   int rank = 0;
   for (const std::string& hash : world.gather_text(to_hex(xxh3_128(own)), 0)) {
     if (hashes.insert(hash).second) firsts += std::to_string(rank) + "\n";

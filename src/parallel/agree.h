@@ -1,4 +1,4 @@
-// One voice for a fault that several ranks see.
+// Reports a fault once, also if several ranks see it.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace shiftron {
 
-// Ends this rank with `code` while another one tells why: throws an Error with an empty message, but only after a
-// moment, because a launcher ends all ranks when the first one has left.
+// Ends this rank with `code` while another one reports why: throws an Error with an empty message, after a short delay,
+// because a launcher ends all ranks when the first one has left.
 [[noreturn]] void leave_to_another(ExitCode code);
 
 // "rank 2 on node7": a rank of this host, for messages.
@@ -19,20 +19,21 @@ std::string place_of(int rank);
 // first failing rank: rank 0 with that one's message and its place_of(), the others with an empty message.
 void all_agree(ControlPlane& world, const std::function<void()>& work);
 
-// Rank 0 alone runs `check`; where it fails, all throw as above.
+// Only rank 0 runs `check`; if it fails, all ranks throw as above.
 void first_agrees(ControlPlane& world, const std::function<void()>& check);
 
-// For `work` that communicates and throws what rank 0 has sent to all: rank 0 alone reports it. A crash and a lost peer
-// may be one rank's, which reports them. What one rank may find alone belongs into all_agree(): here it would be lost.
+// For `work` that communicates and throws on all ranks an error that rank 0 has sent: only rank 0 reports it. A rank
+// that sees a crash or a lost peer reports that too. Check for other errors of single ranks in all_agree(): here they
+// would be lost.
 void told_by_first(const ControlPlane& world, const std::function<void()>& work);
 
-// What each rank says, one behind the other, on every rank.
+// The texts of all ranks, concatenated in rank order, on every rank.
 std::string joined_texts(ControlPlane& world, const std::string& own);
 
-// What ranks say who mostly say the same: each text once, on every rank, those of lower ranks first.
+// Each different text of the ranks once, on every rank, those of lower ranks first. For texts that are mostly the same.
 std::vector<std::string> different_texts(ControlPlane& world, const std::string& own);
 
-// The ranks that say the same line as this one.
+// The ranks that pass the same line as this one.
 struct RanksAlike {
   int count = 1;
   int place = 0;  // of this rank among them

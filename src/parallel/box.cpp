@@ -1,4 +1,4 @@
-// A box for people, and for names of datasets.
+// A box as text, for messages and for names of datasets.
 #include "parallel/parameter.h"
 
 namespace shiftron {

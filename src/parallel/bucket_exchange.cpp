@@ -1,4 +1,4 @@
-// Which bucket is exchanged when, and with whom.
+// Which bucket is exchanged when, and among which ranks.
 #include "parallel/bucket_exchange.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ void BucketExchange::sum_over_holders(Stream& stream, const Bucket& bucket) {
     return nullptr;
   };
   const Range mine = set_.divided() ? bucket.part : Range{0, bucket.size};
-  // Neighbours with the same holders are summed together, with what fills up between them.
+  // Neighbours with the same holders are summed together, with the padding between them.
   for (size_t i = 0; i < bucket.parameters.size();) {
     const Holders holders = holders_of(bucket.parameters[i]->spec, set_.layout());
     size_t next = i + 1;
@@ -69,7 +69,7 @@ void BucketExchange::sum_over_holders(Stream& stream, const Bucket& bucket) {
     if (group == nullptr || begin >= end) continue;
     const InOut rows(bucket.gradients.rows(begin, end - begin));
     group->all_reduce(stream, rows, Reduction::sum).wait(stream);
-    // Data-parallel ranks have made that sum in a group each.
+    // Each data-parallel rank has made this sum in a group of its own.
     const bool alike = set_.divided() || group->size() <= 2 || group->sums_in_rank_order(stream);
     if (!alike) groups_.dp->broadcast(stream, rows, 0).wait(stream);
   }

@@ -1,5 +1,5 @@
-// Exchanges gradients and weights bucket by bucket: sums over every rank that holds a copy of a parameter or a part of its
-// gradient, and, where optimizer state is divided (ZeRO-1, Rajbhandari et al. 2020), updated weights from their owners.
+// Exchanges gradients and weights bucket by bucket: sums gradients over all ranks that hold a copy of a parameter or a
+// part of its gradient and, if optimizer state is divided (ZeRO-1, Rajbhandari et al. 2020), sends updated weights.
 #pragma once
 
 #include <vector>
@@ -9,23 +9,24 @@
 
 namespace shiftron {
 
-// The sums over data-parallel ranks start as soon as a bucket's gradients are complete; those over tp, over ranks that share a
-// KV head and over the holders of a tied table are made behind them, of what this rank updates: copies stay alike to the
-// bit even where the ranks of different dp groups add in different orders. Where the groups behind them may do so too, and
-// nothing is divided, the first data-parallel rank's are sent to the others.
+// Sums over data-parallel ranks start as soon as a bucket's gradients are complete. The sums over tp, over ranks that
+// share a KV head and over the holders of a tied table follow, for the part that this rank updates: so copies stay
+// bitwise equal even if different dp groups add in different orders. If these later groups may also add in different
+// orders and nothing is divided, the first data-parallel rank sends its sums to the others.
 class BucketExchange {
  public:
   BucketExchange(const Groups& groups, ParameterSet& set) : groups_(groups), set_(set) {}
 
-  // Of a step whose gradients begin at zero.
+  // Begins a step; gradients are zero.
   void begin();
-  // The gradients of (part, layer) will not change any more in this step, once the stream is done with what it was given;
-  // every data-parallel rank says so in the same order. Once a step of each; of what nobody says it, finish() takes it.
+  // The gradients of (part, layer) are final for this step once the stream has done its work so far. All data-parallel
+  // ranks call it in the same order, at most once per step for each; finish() exchanges what was never completed.
   void complete(Stream& stream, Part part, int layer);
-  // All are complete: orders the stream behind all sums. Divided: only this rank's part of each bucket then holds them.
+  // All gradients are complete: orders the stream after all sums. If divided, only this rank's part of each bucket then
+  // holds sums.
   void finish(Stream& stream);
-  // Behind the update of a bucket: its weights go to the ranks that did not update them, which await them where they
-  // are read (ParameterSet::await_weights).
+  // After the update of a bucket: sends its weights to the ranks that did not update them, which wait before they read
+  // them (ParameterSet::await_weights).
   void gather(Stream& stream, const Bucket& bucket);
 
  private:
@@ -36,7 +37,7 @@ class BucketExchange {
   };
   void start(Stream& stream, size_t bucket);
   void sum_over_holders(Stream& stream, const Bucket& bucket);
-  Tensor updated(const Bucket& bucket, const Tensor& whole) const;  // what this rank updates of it
+  Tensor updated(const Bucket& bucket, const Tensor& whole) const;  // the part that this rank updates
 
   const Groups& groups_;
   ParameterSet& set_;

@@ -1,4 +1,4 @@
-// Wrong calls of communicators.
+// Checks of communicator calls.
 #include "parallel/communicator_checks.h"
 
 namespace shiftron {

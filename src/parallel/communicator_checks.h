@@ -1,12 +1,13 @@
-// What every communicator refuses before anything moves, and what it counts.
+// What every communicator checks before anything moves, and what it counts.
 #pragma once
 
 #include "parallel/communicator.h"
 
 namespace shiftron {
 
-// Of one rank's calls, for tensors of one device; groups of one also take tensors of meta. Each throws Error where the
-// call is wrong, on every rank alike, and counts it, but in a group of one. True where bytes must be moved.
+// Checks the calls of one rank, for tensors of one device; groups of one also accept meta tensors. Each function throws
+// Error if the call is wrong, the same on every rank, counts the traffic unless the group has one rank, and returns
+// whether bytes must be moved.
 class CommunicatorCalls {
  public:
   CommunicatorCalls(const RankGroup& group, DeviceKind device) : group_(group), device_(device) {}

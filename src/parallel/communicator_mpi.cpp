@@ -23,10 +23,10 @@ namespace {
 
 constexpr int kMessageTag = 0;   // send and recv
 constexpr int kExchangeTag = 1;  // inside of collectives
-constexpr int kFailureTag = 2;   // in MPI_COMM_WORLD, as the next one is
+constexpr int kFailureTag = 2;   // in MPI_COMM_WORLD, like the next one
 constexpr int kFileWaitTag = 3;
 
-// A peer that is gone shows in classes without a name of their own; a wrong argument or size is the program's fault.
+// MPI reports a lost peer in these unspecific classes; a wrong argument or size is the program's fault.
 ExitCode exit_code_of(int error_class) {
   switch (error_class) {
     case MPI_ERR_OTHER:
@@ -48,7 +48,7 @@ void check_mpi(int code, const std::string& group, const char* operation) {
   throw Error("group " + group + ", " + operation + ": " + text, exit_code_of(error_class));
 }
 
-// In an operation of a queue others get their turn until the requests are done, and this throws where it is dropped.
+// Inside a queue's operation, other operations run until the requests are done; throws if the operation is dropped.
 int wait_for(std::vector<MPI_Request>& requests, MPI_Status* statuses) {
   const int count = static_cast<int>(requests.size());
   if (Turns::of_this_thread() == nullptr) return MPI_Waitall(count, requests.data(), statuses);
@@ -69,10 +69,10 @@ void wait_all(std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statu
     }
   }
   check_mpi(code, group, operation);
-  requests.clear();  // not those that an error has left pending: the caller's to cancel
+  requests.clear();  // after an error the caller cancels what is still pending
 }
 
-// So that nothing is written into memory given up.
+// So that MPI does not write into released memory.
 void cancel(std::vector<MPI_Request>& requests) {
   for (MPI_Request& request : requests) {
     if (request == MPI_REQUEST_NULL) continue;
@@ -82,14 +82,14 @@ void cancel(std::vector<MPI_Request>& requests) {
   requests.clear();
 }
 
-// A posted receive; cancelled when it is dropped unfinished.
+// A posted receive; cancelled if it is destroyed unfinished.
 struct PostedReceive {
   std::vector<MPI_Request> requests;
   std::vector<int> lengths;
   ~PostedReceive() { cancel(requests); }
 };
 
-// The copy of a message until MPI has handed it over.
+// The copy of a message until MPI has sent it.
 struct StagedSend {
   std::vector<std::byte> bytes;  // keeps its capacity
   std::vector<MPI_Request> requests;
@@ -102,7 +102,7 @@ class MpiCommunicator : public HostCommunicator {
     if (comm_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   }
 
-  // While an exception unwinds, peers may be gone and nothing is waited for: MPI keeps what is under way.
+  // While an exception unwinds, peers may be gone, so nothing is waited for; MPI keeps the memory of unfinished sends.
   ~MpiCommunicator() override {
     drop_operations();
     if (comm_ == MPI_COMM_NULL) return;
@@ -121,7 +121,7 @@ class MpiCommunicator : public HostCommunicator {
   std::unique_ptr<HostCommunicator> split(const std::vector<int>& members, const std::string& group_name) override {
     const int place = place_in(members);
     const int count = static_cast<int>(members.size());
-    MPI_Comm comm = MPI_COMM_NULL;  // a group of one never speaks
+    MPI_Comm comm = MPI_COMM_NULL;  // a group of one does not communicate
     if (count > 1) {
       MPI_Group mine = MPI_GROUP_NULL;
       MPI_Group theirs = MPI_GROUP_NULL;
@@ -178,7 +178,7 @@ class MpiCommunicator : public HostCommunicator {
   void start_send(const void* data, int64_t bytes, int to) override {
     recycle();
     if (spare_.empty()) spare_.emplace_back();
-    auto place = spare_.begin();  // the first that is large enough, else the first
+    auto place = spare_.begin();  // the first that is large enough, otherwise the first
     for (auto it = spare_.begin(); it != spare_.end(); ++it) {
       if (static_cast<int64_t>(it->bytes.capacity()) < bytes) continue;
       place = it;
@@ -195,7 +195,7 @@ class MpiCommunicator : public HostCommunicator {
     });
   }
 
-  void wait_for_receivers(int, int most) override {  // channels have one receiver: all sends are its
+  void wait_for_receivers(int, int most) override {  // a channel has one receiver, so all sends are to it
     recycle();
     while (static_cast<int>(sends_.size()) > most) {
       std::vector<MPI_Status> statuses;
@@ -233,7 +233,7 @@ class MpiCommunicator : public HostCommunicator {
     }
   }
 
-  // Part r of what this rank sends (at r * stride) goes to rank r, where it lands as part rank().
+  // Part r of what this rank sends (at r * stride) goes to rank r, which receives it as part rank().
   void exchange(const std::byte* send, int64_t stride, std::byte* receive, int64_t bytes, const char* operation) {
     for_each_piece(bytes, [&](int64_t begin, int length) {
       for (int step = 1; step < size(); ++step) {
@@ -260,7 +260,7 @@ class MpiCommunicator : public HostCommunicator {
     });
   }
 
-  // Takes back the staging of sends that are done.
+  // Reuses the staging of finished sends.
   void recycle() {
     for (auto send = sends_.begin(); send != sends_.end();) {
       int done = 0;
@@ -277,13 +277,13 @@ class MpiCommunicator : public HostCommunicator {
 
   MPI_Comm comm_;
   int64_t piece_bytes_;
-  std::list<StagedSend> sends_;  // under way, oldest first
+  std::list<StagedSend> sends_;  // unfinished, oldest first
   std::list<StagedSend> spare_;
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
 };
 
-// Of each rank of `comm`, on all of them.
+// `own` of each rank of `comm`, on every rank.
 std::vector<std::vector<int>> gathered(MPI_Comm comm, const std::vector<int>& own) {
   int ranks = 0;
   MPI_Comm_size(comm, &ranks);
@@ -319,11 +319,11 @@ MpiSession::MpiSession(int64_t piece_bytes)
   CHECK(!initialized, "one process can hold one MPI session in its life");
   // Without it, ranks that share a core wait for each other's time slices: milliseconds instead of microseconds.
   set_environment_default("OMPI_MCA_mpi_yield_when_idle", "1");
-  // Libraries of networks take 0.2 s to find that there is none; shared memory needs none.
+  // Network libraries take 0.2 s to find that there is no network; shared memory needs none.
   if (is_on_one_host()) set_environment_default("OMPI_MCA_pml", "ob1");
   if (!may_read_other_processes()) set_environment_default("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
   report_full_shared_memory();
-  set_environment_default("OMPI_MCA_opal_signal", "6,8,11");  // MPI explains signals, all but SIGBUS (7)
+  set_environment_default("OMPI_MCA_opal_signal", "6,8,11");  // MPI reports these signals, but not SIGBUS (7)
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
@@ -351,14 +351,14 @@ void MpiSession::tell_failure(int exit_code) {
     MPI_Isend(&told_, 1, MPI_INT, rank, kFailureTag, MPI_COMM_WORLD, &requests.emplace_back(MPI_REQUEST_NULL));
   }
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (int done = 0; !done && std::chrono::steady_clock::now() < until;) {  // who has left takes none
+  for (int done = 0; !done && std::chrono::steady_clock::now() < until;) {  // a rank that has left receives none
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
   }
 }
 
 struct MpiSession::FileWaitMessages {
-  std::vector<MPI_Request> requests;  // of the last ones sent
+  std::vector<MPI_Request> requests;  // of the last messages sent
   std::chrono::steady_clock::time_point sent = std::chrono::steady_clock::time_point::min();
 };
 
@@ -371,9 +371,9 @@ void MpiSession::hear_failures(std::function<void(int rank, int exit_code)> on_f
 }
 
 // A message says that its sender has been waiting for files. It is repeated while that lasts, and counts for a limited
-// time, so that a rank that dies pauses no other one for long.
+// time, so that a dead rank does not pause the others for long.
 void MpiSession::share_file_waits() {
-  constexpr double kShort = 0.5;  // seconds; a wait that no rank needs to know of
+  constexpr double kShort = 0.5;  // seconds; shorter waits are not reported to other ranks
   constexpr std::chrono::seconds kRepeat{5};
   constexpr double kCounts = 15;  // seconds
   for (;;) {
@@ -399,7 +399,7 @@ void MpiSession::share_file_waits() {
 
 void MpiSession::hear() {
   constexpr std::chrono::milliseconds kAsk{500};
-  constexpr std::chrono::seconds kToLeave{3};  // for who fails for the same reason, and for what is nearly saved
+  constexpr std::chrono::seconds kToLeave{3};  // for ranks that fail for the same reason, and for saves nearly done
   std::unique_lock lock(mutex_);
   while (!ends_changed_.wait_for(lock, kAsk, [this] { return ends_; })) {
     share_file_waits();

@@ -1,5 +1,5 @@
-// One communicator of NCCL and one stream for each group: the stream waits for the caller's by an event, and whoever
-// waits for the operation does so by another.
+// One NCCL communicator and one stream for each group. The stream waits for the caller's stream through an event, and
+// a wait for the operation uses another event.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -52,7 +52,7 @@ bool is_floating(DType dtype) {
   return dtype == DType::float64 || dtype == DType::float32 || dtype == DType::bfloat16;
 }
 
-// What NCCL says where the user can do something, and what that is.
+// NCCL's messages about faults that the user can fix, and how to fix them.
 struct Advice {
   const char* said;
   std::string next;
@@ -72,14 +72,14 @@ const Advice kAdvice[] = {
      "; NCCL shares memory in /dev/shm: see df /dev/shm, and give it more (docker run --shm-size=8g)"},
 };
 
-// Where the user has NCCL connect everything when a communicator is made.
+// Advice if the user has NCCL connect everything when a communicator is made, otherwise "".
 std::string less_at_once() {
   const char* const connects = std::getenv("NCCL_RUNTIME_CONNECT");
   if (connects == nullptr || connects != std::string("0")) return "";
   return "; unset NCCL_RUNTIME_CONNECT, which is 0 and has NCCL take memory for what no step does";
 }
 
-// NCCL's communicator, which operations that are under way look at too, and another thread by find_lost_peer().
+// NCCL's communicator. Running operations use it too, and another thread through find_lost_peer().
 class Handle {
  public:
   void require_known_nccl() const {
@@ -91,7 +91,7 @@ class Handle {
     throw_bad_input("NCCL ", version / 10000, ".", version % 10000 / 100, ".", version % 100,
                     " is loaded, 2.28 or later is needed; see which libnccl.so.2 comes first in LD_LIBRARY_PATH");
   }
-  // Which the environment decides, where it says something, and not the configuration of a communicator.
+  // The environment overrides the configuration of a communicator here.
   static void require_calls_that_block() {
     constexpr const char* kName = "NCCL_COMM_BLOCKING";
     const std::string said = set_environment_default(kName, "1");
@@ -108,7 +108,7 @@ class Handle {
     CHECK(text.size() == sizeof(id.internal), name_, ": a unique id of NCCL of ", text.size(), " bytes");
     std::memcpy(id.internal, text.data(), sizeof(id.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;  // else every call would make a thread
+    config.blocking = 1;  // otherwise every call would start a thread
     if (const std::optional<int> blocks = most_blocks(use)) config.maxCTAs = *blocks;
     if (use == NcclUse::scalars) config.nvlsCTAs = 1;
     check(ncclCommInitRankConfig(&comm_, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
@@ -124,7 +124,7 @@ class Handle {
   void check(ncclResult_t result, const char* call) const {
     if (result != ncclSuccess) fail(result, call, ncclGetLastError(comm_));
   }
-  // Throws where NCCL has found out since the calls that a peer is lost.
+  // Throws if NCCL has found since the calls that a peer is lost.
   void find_lost_peer() {
     const std::lock_guard held(lock_);
     if (comm_ == nullptr) return;
@@ -134,11 +134,11 @@ class Handle {
     lost_ = true;
     fail(found, "what is under way", ncclGetLastError(comm_));
   }
-  // What is under way ends, and touches nothing once the stream is through.
+  // Ends running operations; they touch nothing once the stream is done.
   void abort() noexcept {
     if (const ncclComm_t comm = take()) ncclCommAbort(comm);
   }
-  // Waits for the peers. Nothing is under way.
+  // Waits for the peers. No operation may be running.
   void destroy() {
     if (lost_) return abort();
     if (const ncclComm_t comm = take()) check(ncclCommDestroy(comm), "ncclCommDestroy");
@@ -161,7 +161,7 @@ class Handle {
   }
   std::string name_;
   std::atomic<bool> lost_ = false;  // a peer
-  std::mutex lock_;                 // of whether there is a communicator
+  std::mutex lock_;                 // guards whether there is a communicator
   ncclComm_t comm_ = nullptr;
 };
 
@@ -169,7 +169,7 @@ class Handle {
 struct Timing {
   Queue* starter = nullptr;  // null: it is not timed
   double TimeSplit::*kind = nullptr;
-  TrafficTime* time = nullptr;  // of a timed stream, as `begin`
+  TrafficTime* time = nullptr;  // if the stream is timed, like `begin`
   std::shared_ptr<Mark> begin = nullptr;
 };
 
@@ -178,7 +178,7 @@ class NcclOperation final : public Pending {
   NcclOperation(std::shared_ptr<Handle> handle, Queue& queue, Timing timing)
       : handle_(std::move(handle)), timing_(std::move(timing)), end_(queue.mark(timing_.starter != nullptr)) {}
   bool done() { return end_->reached(); }
-  // Only the first wait of the stream that started it can hold that up.
+  // Only the first wait of the stream that started it can delay that stream.
   void wait(Stream& stream) override {
     if (timing_.starter != nullptr && stream.queue == timing_.starter && stream.ledger->times_communication()) {
       stream.ledger->add_awaited({.kind = timing_.kind,
@@ -207,7 +207,7 @@ class NcclOperation final : public Pending {
     try {
       handle_->find_lost_peer();
     } catch (const Error&) {
-      handle_->abort();  // else whoever waits for the stream, or frees memory, waits for ever
+      handle_->abort();  // otherwise waiting for the stream, or freeing memory, would never end
       throw;
     }
   }
@@ -216,7 +216,7 @@ class NcclOperation final : public Pending {
   std::shared_ptr<Mark> end_;
 };
 
-// A communicator's operations that may be under way, oldest first; two threads use it.
+// A communicator's operations that may still run, oldest first; two threads use it.
 class Started {
  public:
   void add(const char* call, std::shared_ptr<NcclOperation> operation) {
@@ -240,7 +240,7 @@ class Started {
   };
   void forget_done(size_t limit) {
     const auto done = [](NcclOperation& operation) {
-      const sanitizer::Hidden hidden;  // looking is no order
+      const sanitizer::Hidden hidden;  // a look does not order threads
       return operation.done();
     };
     for (; limit > 0 && !operations_.empty() && done(*operations_.front().operation); --limit) operations_.pop_front();
@@ -255,7 +255,7 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(HostCommunicator& control, NcclUse use)
       : RankGroup(control.name(), control.rank(), control.size()), calls_(*this, DeviceKind::cuda) {
     if (size() == 1) return;
-    constexpr int kFirst = -1;  // before computing, which waits for it
+    constexpr int kFirst = -1;  // runs before computation, which waits for it
     queue_ = std::make_unique<CudaQueue>(detail::concatenate(name(), ", rank ", rank()), kFirst);
     handle_ = std::make_shared<Handle>(control, use);
     if (use == NcclUse::messages) connect();
@@ -359,7 +359,7 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  // A byte from each rank to those behind it.
+  // Sends a byte from each rank to all later ones.
   void connect() {
     greetings_ = Buffer(DeviceKind::cuda, size(), uncounted_, "connections");
     auto* const bytes = static_cast<std::byte*>(greetings_.tensor(0, DType::uint8, {size()}).raw());
@@ -373,7 +373,7 @@ class NcclCommunicator final : public Communicator {
     handle_->check(result == ncclSuccess ? ended : result, "the first messages");
     NcclOperation(handle_, *queue_, {}).wait_on_host();
   }
-  // Of what a group of one moves; in other groups nothing is to be moved.
+  // Copies in a group of one; in other groups there is nothing to move.
   Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) const {
     if (size() == 1 && from.raw() != to.raw() && from.bytes() > 0) {
       check_call(cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDeviceToDevice,
@@ -382,7 +382,7 @@ class NcclCommunicator final : public Communicator {
     }
     return end_of(stream);
   }
-  // For messages: the larger of the two tells the other.
+  // For messages: names the larger of the two, which determines the other.
   static std::string text_of(const ConstTensor& read, const ConstTensor& written) {
     const ConstTensor& tensor =
         read.defined() && (!written.defined() || read.bytes() > written.bytes()) ? read : written;
@@ -393,7 +393,7 @@ class NcclCommunicator final : public Communicator {
     const char* counted;  // its name in the ledger's traffic
     double TimeSplit::*kind = &TimeSplit::communication;
   };
-  // Gives the operation to this communicator's stream, after the caller's work so far. `call` returns NCCL's result.
+  // Starts the operation on this communicator's stream, after the caller's work so far. `call` returns NCCL's result.
   template <typename Call>
   Work start(Stream& stream, const ConstTensor& read, const Tensor& written, const Operation& what, const Call& call) {
     queue_->wait(stream.queue->mark());
@@ -414,7 +414,7 @@ class NcclCommunicator final : public Communicator {
 
   CommunicatorCalls calls_;
   Ledger uncounted_;
-  Buffer greetings_;                  // of connect(); outlives what is under way
+  Buffer greetings_;                  // of connect(); outlives running operations
   std::unique_ptr<CudaQueue> queue_;  // null in a group of one
   std::shared_ptr<Handle> handle_;
   Started started_;
@@ -430,7 +430,7 @@ void repeat_sums() {
   set_environment_default("NCCL_NVLS_ENABLE", "0");
 }
 
-// NCCL, init.cc: an abort ends operations at the call, and takes down at the end of the group.
+// NCCL, init.cc: an abort ends operations at the call, and destroys the communicator at the end of the group.
 void give_up_together(const std::function<void()>& give_up) noexcept {
   ncclGroupStart();
   give_up();

@@ -23,7 +23,7 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-// Messages from one rank to another. A receive draws its number when it is posted, so the order of calls counts.
+// Messages from one rank to another. A receive gets its number when it is posted, so the order of calls counts.
 struct Channel {
   uint64_t sent = 0;
   uint64_t posted = 0;
@@ -44,14 +44,14 @@ struct Group {
   std::vector<int> world_ranks;
   std::vector<Call> calls;
   std::vector<const std::byte*> sources;  // read by all between the two rendezvous of a collective
-  std::vector<char> arrived;  // at the present rendezvous
+  std::vector<char> arrived;  // at the current rendezvous
   int arrivals = 0;
   uint64_t round = 0;
   std::condition_variable round_ended;
   std::deque<std::condition_variable> message_came;  // one per rank, which receives, or waits for a receiver
   std::vector<Channel> channels;
 
-  // Groups being formed: a rank takes its place in the first one with its members where it has none yet.
+  // Groups being formed: a rank joins the first one with its members that it has not joined yet.
   struct Forming {
     std::vector<int> members;
     std::shared_ptr<Group> group;
@@ -60,7 +60,7 @@ struct Group {
   std::list<Forming> forming;
 };
 
-// One mutex guards everything of a world but the bytes that ranks exchange.
+// One mutex guards everything of a world except the bytes that ranks exchange.
 struct World {
   explicit World(int ranks) : ended(static_cast<size_t>(ranks), 0) {}
   std::mutex mutex;
@@ -168,7 +168,7 @@ class ThreadCommunicator : public HostCommunicator {
   }
 
  private:
-  // In an operation of a queue others get their turn instead.
+  // Inside a queue's operation, other operations run meanwhile.
   template <typename Ready>
   void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Ready& ready) const {
     if (Turns::of_this_thread() == nullptr) return changed.wait(lock);
@@ -194,7 +194,7 @@ class ThreadCommunicator : public HostCommunicator {
                                          " waited for it in " + std::string(operation) + " of group " + name());
   }
 
-  // Returns when every rank of the group has come with a matching call.
+  // Returns when every rank of the group has made a matching call.
   void meet(const Call& call, const void* source = nullptr) {
     std::unique_lock lock(world_->mutex);
     Group& group = *group_;
@@ -240,11 +240,11 @@ class ThreadCommunicator : public HostCommunicator {
            std::to_string(call.root);
   }
 
-  // Part rank() of what each rank brought, where part r begins r * stride bytes into it.
+  // Receives part rank() of what each rank sends, where part r begins r * stride bytes into it.
   void collect(const Call& call, const void* send, int64_t stride, void* receive) {
     meet(call, send);
     const size_t bytes = static_cast<size_t>(call.bytes);
-    for (int step = 0; step < size(); ++step) {  // each begins with its own, so that not all read the same one
+    for (int step = 0; step < size(); ++step) {  // each rank begins with its own, so that not all read the same one
       const int from = (rank() + step) % size();
       const std::byte* source = group_->sources[static_cast<size_t>(from)] + rank() * stride;
       std::byte* target = static_cast<std::byte*>(receive) + from * call.bytes;
@@ -269,7 +269,7 @@ class ThreadCommunicator : public HostCommunicator {
     }
     const std::vector<std::byte> content = std::move(message->second);
     channel.waiting.erase(message);
-    group_->message_came[static_cast<size_t>(from)].notify_all();  // who waits for receivers
+    group_->message_came[static_cast<size_t>(from)].notify_all();  // the sender, which may wait for receivers
     if (static_cast<int64_t>(content.size()) != bytes) {
       mismatch("rank " + std::to_string(rank()) + " receives " + std::to_string(bytes) + " bytes where rank " +
                std::to_string(from) + " sent " + std::to_string(content.size()));
@@ -321,7 +321,7 @@ void run_thread_ranks(int ranks, const std::function<void(HostCommunicator& worl
         }
         end(rank, nullptr);
       });
-    } catch (const std::system_error&) {  // no thread: a failure of that rank
+    } catch (const std::system_error&) {  // the thread could not start: that rank has failed
       end(rank, std::current_exception());
       break;
     }

@@ -1,4 +1,4 @@
-// NCCL's buffers by their sizes, and a first operation of each kind.
+// Sizes of NCCL's buffers, and a first operation of each kind.
 #include "parallel/connect_groups.h"
 
 #include <algorithm>
@@ -22,9 +22,9 @@ constexpr int kMulticastChannels = 16, kMulticastRanks = 8, kLeastMulticastRanks
 
 constexpr const char* kAllReduce = "all_reduce";
 constexpr int64_t kLeastBytes = 256, kMostBytes = int64_t{64} << 20;
-constexpr int64_t kGrowth = 16;  // from one size to the next: NCCL takes other algorithms for larger ones
+constexpr int64_t kGrowth = 16;  // from one size to the next: NCCL uses other algorithms for larger ones
 
-// A positive number of the environment, else `otherwise`.
+// A positive number from the environment, or `otherwise`.
 int64_t number_of(const char* name, int64_t otherwise) {
   const char* const text = std::getenv(name);
   const int64_t number = text == nullptr ? 0 : std::strtoll(text, nullptr, 0);
@@ -36,10 +36,10 @@ std::array<Communicator*, 6> collective_groups(const Groups& groups) {
           groups.dp.get(),    groups.kv_replica.get(), groups.tied.get()};
 }
 
-// An operation of a group on a tensor of as many elements for each rank.
+// An operation of a group on a tensor with equally many elements for each rank.
 struct FirstOperation {
   const char* name;
-  bool gathers;  // a rank hands over its part alone
+  bool gathers;  // a rank hands over only its part
   std::function<Work(Stream&, Communicator&, const Tensor&)> start;
 };
 Tensor own_part(const Communicator& group, const Tensor& whole) {
@@ -66,8 +66,8 @@ const std::vector<FirstOperation>& first_operations() {
   return all;
 }
 
-// What some rank does in a step, with the most bytes of one that all hand over together in a step: a rank of a group
-// may plan less than another.
+// All operations that any rank does in a step, each with the bytes of the whole tensors of a step, on the rank with the
+// most: ranks of a group may plan different amounts.
 std::map<std::string, int64_t> traffic_of_all(ControlPlane& world, const Groups& groups,
                                               const std::map<std::string, TrafficCost>& traffic) {
   std::ostringstream own;

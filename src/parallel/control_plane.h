@@ -1,5 +1,5 @@
-// ControlPlane: what the ranks of a group tell each other on the host: text, agreement, barriers. Nothing here is
-// on a stream, and nothing counts as traffic.
+// ControlPlane: texts and barriers between the ranks of a group, on the host. Nothing here runs on a stream or counts
+// as traffic.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace shiftron {
 
-// Ranks that were put together, and this one's place among them.
+// A group of ranks, and this one's place in it.
 class RankGroup {
  public:
   RankGroup(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
@@ -25,12 +25,12 @@ class RankGroup {
   int size_;
 };
 
-// Every rank of the group makes the same calls in the same order. On meta every rank says what this one says.
+// Every rank of the group makes the same calls in the same order. On meta every rank is taken to send this one's text.
 class ControlPlane : public virtual RankGroup {
  public:
   virtual void barrier() = 0;
   virtual std::string broadcast_text(const std::string& text, int root) = 0;  // of any length
-  virtual std::vector<std::string> gather_text(const std::string& text, int root) = 0;  // empty on ranks but root
+  virtual std::vector<std::string> gather_text(const std::string& text, int root) = 0;  // empty except on root
 };
 
 }  // namespace shiftron

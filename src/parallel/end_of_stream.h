@@ -1,4 +1,4 @@
-// The end of what a stream has been given so far, as work that one can wait for.
+// The end of a stream's work so far, as a Work that can be waited for.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class EndOfStream final : public Pending {
   Event end_;
 };
 
-// Of operations that move nothing: done when the stream is so far.
+// For operations that move nothing: done when the stream's work so far is done.
 inline Work end_of(Stream& stream) {
   if (stream.queue == nullptr) return {};
   return Work(stream, std::make_shared<EndOfStream>(stream));

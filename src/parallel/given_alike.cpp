@@ -1,4 +1,4 @@
-// Hashes of all ranks to rank 0, and the lists of the first that differ.
+// Sends hashes of all ranks to rank 0, and the lists of the first ranks that differ.
 #include "parallel/given_alike.h"
 
 #include <algorithm>
@@ -14,8 +14,7 @@ constexpr size_t kNamedRanks = 2;    // of those that differ
 constexpr size_t kNamedKeys = 6;     // of a rank
 constexpr size_t kShownBytes = 300;  // of a value
 
-// Keys and values, each with its length before it, so that no text can look like another list. An empty value is
-// nothing.
+// Keys and values, each after its length, so that different lists give different texts. Empty values are left out.
 std::string packed(const std::vector<GivenValue>& given) {
   std::string text;
   for (const GivenValue& one : given) {
@@ -38,7 +37,8 @@ std::vector<GivenValue> unpacked(const std::string& text) {
   return given;
 }
 
-// The ranks to name: the first whose hash is not rank 0's, then the first with yet another hash, else the next one.
+// The ranks to name: the first whose hash is not rank 0's, then the first with a third hash, or else the next different
+// one.
 std::vector<int> ranks_to_name(const std::vector<std::string>& hashes, size_t& different) {
   std::vector<int> ranks;  // that differ
   for (int rank = 1; rank < static_cast<int>(hashes.size()); ++rank) {
@@ -88,7 +88,7 @@ void require_given_alike(ControlPlane& world, const std::vector<GivenValue>& giv
   const std::string own = packed(given);
   const std::vector<std::string> hashes = world.gather_text(to_hex(xxh3_128(own)), 0);
   size_t different = 0;
-  std::string named;  // a rank each line
+  std::string named;  // one rank per line
   for (const int rank : ranks_to_name(hashes, different)) named += std::to_string(rank) + "\n";
   named = world.broadcast_text(named, 0);
   if (named.empty()) return;

@@ -16,7 +16,7 @@
 namespace shiftron {
 namespace {
 
-// Above this an all_reduce goes in two steps, each of which moves a part per rank; below, one step moves everything.
+// Above this size an all_reduce takes two steps, each of which moves a part per rank; below, one step moves everything.
 constexpr int64_t kSmallBytes = 8 << 10;
 // Large reductions go in blocks of this size, which bounds the staging and keeps it in the caches.
 constexpr int64_t kBlockBytes = 4 << 20;
@@ -50,7 +50,7 @@ Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) {
   return end_of(stream);
 }
 
-// A posted receive, which whoever waits finishes.
+// A posted receive; waiting for it finishes it.
 class PostedReceive : public Pending {
  public:
   PostedReceive(std::function<void()> finish, Ledger* ledger) : finish_(std::move(finish)), ledger_(ledger) {}
@@ -124,7 +124,7 @@ Work HostCommunicator::start(Stream& stream, ConstTensor read, Tensor written, B
   do_in(own, [read, written, body] {
     state_read(read);
     state_write(written);
-    const sanitizer::Hidden hidden;  // ranks that meet are no order between their queues
+    const sanitizer::Hidden hidden;  // ranks that meet do not order their queues
     body();
   });
   const auto operation = std::make_shared<EndOfStream>(own);
@@ -148,7 +148,7 @@ Work HostCommunicator::all_reduce(Stream& stream, InOut in_out, Reduction reduct
     }
     if (remaining > 0) in_one(remaining);
   };
-  int64_t counted = tensor.count();  // whole blocks, which take the same staging, are not all gone through
+  int64_t counted = tensor.count();  // whole blocks need the same staging, so most are skipped
   counted -= std::max<int64_t>(counted / (block * size()) - 2, 0) * block * size();
   split(
       counted,
@@ -263,7 +263,7 @@ std::vector<std::string> HostCommunicator::gather_text(const std::string& text, 
   exchange_all_gather(&length, lengths.data(), sizeof length);
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   if (rank() == root) texts.resize(static_cast<size_t>(size()));
-  // Everyone receives everything, in blocks: messages to the root could overtake tensors under way to it.
+  // Every rank receives everything, in blocks: messages to the root could overtake tensors on their way to it.
   constexpr int64_t kTextBlock = 64 << 10;
   std::vector<char> piece(static_cast<size_t>(std::min(longest, kTextBlock)));
   std::vector<char> whole(piece.size() * static_cast<size_t>(size()));

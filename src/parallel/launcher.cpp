@@ -14,7 +14,7 @@
 namespace shiftron {
 namespace {
 
-// Whether srun has started this process, or a shell before it (`srun --pty bash`), as the only task of a step.
+// Whether srun started this process, or the shell that started it (`srun --pty bash`), as the only task of a step.
 bool is_alone_in_its_step() {
   const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && tasks != nullptr && std::strcmp(tasks, "1") == 0;
@@ -24,7 +24,7 @@ bool speaks_pmi() {
   return std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr;
 }
 
-// A whole number of the environment.
+// A whole number from the environment.
 std::optional<int64_t> stated(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr) return std::nullopt;
@@ -35,14 +35,14 @@ std::optional<int64_t> stated(const char* name) {
   return value;
 }
 
-// Shells of batch scripts and of salloc have steps too, of numbers from 2^32 - 16 on.
+// Shells of batch scripts and of salloc also have steps, numbered from 2^32 - 16 on.
 bool is_in_a_step() {
   constexpr int64_t kReserved = (int64_t{1} << 32) - 16;
   const std::optional<int64_t> step = stated("SLURM_STEP_ID");
   return step && *step < kReserved;
 }
 
-// Variables of a launcher: the number of its processes, and which of them this one is.
+// A launcher's variables: the number of its processes, and the rank of this one.
 struct TaskVariables {
   const char* count;
   const char* rank;

@@ -119,7 +119,7 @@ std::vector<int64_t> even_counts(int64_t layers, int parts) {
   return counts;
 }
 
-// The last stage gives layers to the others as long as that makes the longest stage shorter.
+// The last stage gives layers to the others while that makes the longest stage shorter.
 std::vector<int64_t> balanced_counts(int64_t layers, int pp, double head) {
   const auto longest = [&](int64_t last) {
     const int64_t others = (layers - last + pp - 2) / (pp - 1);

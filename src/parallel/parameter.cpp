@@ -68,7 +68,7 @@ Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
 
 namespace {
 
-// Backward completes the gradients of the model's end first.
+// Backward completes gradients from the end of the model to its start.
 std::pair<int, int> completion(const ParameterSpec& spec) {
   switch (spec.part) {
     case Part::head: return {0, 0};
@@ -82,7 +82,7 @@ std::pair<int, int> completion(const ParameterSpec& spec) {
 }  // namespace
 
 void ParameterSet::fill_buckets() {
-  // What lies side by side goes together, where the one with most holders would go.
+  // Adjacent parameters stay together, in the bucket for the one with the most holders.
   struct Group {
     std::vector<Parameter*> parameters;
     std::pair<int, int> completed;
@@ -99,13 +99,13 @@ void ParameterSet::fill_buckets() {
   }
   std::ranges::stable_sort(groups, {}, &Group::completed);
 
-  // Parameters of a bucket have one type in every precision, and the small ones that are kept precise travel alone.
+  // In every precision a bucket has one type; the small parameters that are kept precise have buckets of their own.
   std::map<std::pair<bool, Holders>, Bucket> open;
   for (const Group& group : groups) {
     Bucket& bucket = open[group.kind];
     bucket.size = round_up(bucket.size);
     for (Parameter* parameter : group.parameters) {
-      parameter->offset = bucket.size;  // in the bucket, until it has its place
+      parameter->offset = bucket.size;  // in the bucket, until the bucket has its place
       bucket.size += parameter->box.extent.count();
       bucket.parameters.push_back(parameter);
     }
@@ -173,7 +173,7 @@ void ParameterSet::allocate(const Stream& stream, bool training, const Division&
       parameter->part = {of_part(bucket.part.begin), of_part(bucket.part.end)};
       parameter->kept = division_.divided ? parameter->part : Range{0, count};
       const Range kept = parameter->kept;
-      // Of its first kept element, among those of the bucket that are kept.
+      // Index of its first kept element among the kept elements of the bucket.
       const int64_t among = kept.size() == 0 ? 0 : begin + kept.begin - (division_.divided ? bucket.part.begin : 0);
       parameter->offset = bucket.begin + begin;
       parameter->weight_offset = place.weights + begin;

@@ -1,4 +1,4 @@
-// Values of parameters: between device and host, and at the start.
+// Values of parameters: copies between device and host, and initial values.
 #include <algorithm>
 #include <cstring>
 
@@ -35,7 +35,7 @@ Tensor range_of(const Tensor& tensor, int64_t first, int64_t count) {
   return tensor.view({tensor.count()}).rows(first, count);
 }
 
-// Copies that nobody counts. A CPU's are done when the stream is; a GPU's, through pinned memory, at once.
+// Copies that are not counted. On a CPU they are done when the stream is; on a GPU, through pinned memory, at once.
 class HostCopies {
  public:
   HostCopies(const Stream& stream, const ParameterSet& set, const Buffer& pinned) : stream_(stream), pinned_(pinned) {
@@ -85,7 +85,7 @@ const Tensor& tensor_of(const Parameter& parameter, ParameterState state) {
                                                  : parameter.second_moment;
 }
 
-// Which element is the first of tensor_of(): moments are kept of this rank's part alone.
+// Which element is the first of tensor_of(): only the kept moments are here.
 int64_t first_of(const Parameter& parameter, ParameterState state) {
   return state == ParameterState::master ? 0 : parameter.kept.begin;
 }
@@ -94,7 +94,7 @@ bool in_halves(const Parameter& parameter, ParameterState state) {
   return state == ParameterState::master && parameter.rest.defined();
 }
 
-// Those of `count` elements from `first` on whose lower halves are here; of negative size where none is.
+// Those of the `count` elements from `first` on whose lower halves are here; if there are none, the size is ≤ 0.
 Range kept_of(const Parameter& parameter, int64_t first, int64_t count) {
   return {std::max(first, parameter.kept.begin), std::min(first + count, parameter.kept.end)};
 }
@@ -187,7 +187,7 @@ void ParameterSet::write_on_host(const Parameter& parameter, ParameterState stat
 
 void ParameterSet::initialise(uint64_t seed, const std::function<void(int64_t, int64_t)>& done) {
   if (stream_.device == DeviceKind::meta) return;
-  constexpr int64_t kBlock = 1 << 20, kPart = 1 << 13;  // elements that are written at once, and of a thread's turn
+  constexpr int64_t kBlock = 1 << 20, kPart = 1 << 13;  // elements that are written at once, and that a task computes
   const bool wide = types_.accumulation == DType::float64;
   std::vector<double> doubles(wide ? kBlock : 0);
   std::vector<float> floats(wide ? 0 : kBlock);
@@ -203,7 +203,7 @@ void ParameterSet::initialise(uint64_t seed, const std::function<void(int64_t, i
         const int64_t part = begin + task * kPart;
         for_each_element(parameter->spec.shape, parameter->box, part, std::min(part + kPart, end),
                          [&](int64_t local, int64_t logical) {
-                           // Rounded to float32 in every precision, so that all precisions start from one model.
+                           // Rounded to float32 in every precision, so that all start from the same model.
                            const auto value = static_cast<float>(parameter->spec.initial(random, logical));
                            const auto place = static_cast<size_t>(local - begin);
                            if (wide)

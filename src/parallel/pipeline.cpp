@@ -17,8 +17,8 @@
 namespace shiftron {
 namespace {
 
-// Writes one stage's list. Each call takes the next microbatch of the chunk and does nothing behind the last: a rule
-// may count with more microbatches than there are, as leaving some out of all stages' lists lets no other wait longer.
+// Writes one stage's list. Each call takes the next microbatch of the chunk and does nothing after the last one. So a
+// rule may assume more microbatches than there are: leaving some out of all stages' lists delays no other one.
 class Builder {
  public:
   Builder(const Schedule& schedule, int stages, int stage, int microbatches) : microbatches_(microbatches) {
@@ -52,7 +52,7 @@ class Builder {
     waiting_.push_back({ActionKind::weight_gradients, microbatch, chunk});
   }
 
-  // Of all backwards so far but the last `but` ones.
+  // Of all backwards so far except the last `but`.
   void weight_gradients(size_t but) {
     while (made_ + but < waiting_.size()) actions.push_back(waiting_[made_++]);
   }
@@ -67,11 +67,11 @@ class Builder {
   int microbatches_;
   std::vector<Chunk> chunks_;
   std::vector<Action> waiting_;  // weight gradients, in the order of their backwards
-  size_t made_ = 0;              // of them
+  size_t made_ = 0;              // number of them already in `actions`
 };
 
-// Microbatches go through the first chunk in groups, then through the next chunk; backward the other way round. A last
-// group that is smaller counts as a full one.
+// A group of microbatches goes through the first chunk, then through the next one; backward in the reverse order. A
+// smaller last group counts as a full one.
 struct Turns {
   int chunks, group, units;
   Turns(const Schedule& schedule, int stages, int microbatches)
@@ -81,7 +81,7 @@ struct Turns {
   int chunk(int unit) const { return unit / group % chunks; }
 };
 
-// `ahead` forwards, then a forward and a backward in turns, then backwards.
+// `ahead` forwards, then alternately a forward and a backward, then the remaining backwards.
 void alternate(Builder& builder, const Turns& turns, int ahead, bool deferred, int behind) {
   for (int unit = 0; unit < turns.units + ahead; ++unit) {
     if (unit < turns.units) builder.forward(turns.chunk(unit));
@@ -92,8 +92,8 @@ void alternate(Builder& builder, const Turns& turns, int ahead, bool deferred, i
   if (deferred) builder.weight_gradients(0);
 }
 
-// The stages lie along a V: chunk 0 goes down, chunk 1 up again, so that the first stage is also the last. Weight
-// gradients follow their backward directly as long as there are forwards; then they fill what would be idle.
+// The stages form a V: chunk 0 goes down, chunk 1 up again, so that the first stage is also the last. Weight gradients
+// directly follow their backward as long as there are forwards; after that they fill idle time.
 void zero_bubble_v(Builder& builder, int stages, int stage, int microbatches) {
   const int counted = std::max(microbatches, 2 * stages - 1);
   const auto whole_backward = [&](int chunk) {
@@ -159,7 +159,7 @@ std::optional<ChunkPlace> neighbour(const Schedule& schedule, int stages, const 
 
 std::vector<Channel> channels_of(const Schedule& schedule, int stages) {
   std::vector<Channel> channels;
-  std::set<std::array<int, 3>> known;  // thousands of stages are planned
+  std::set<std::array<int, 3>> known;  // a plan may have thousands of stages
   const auto add = [&](const Channel& channel) {
     if (known.insert({channel.from, channel.to, channel.forward ? 1 : 0}).second) channels.push_back(channel);
   };
@@ -188,7 +188,7 @@ std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stag
       alternate(builder, turns, std::min(turns.units, 2 * below + (turns.chunks - 1) * stages), deferred,
                 schedule.behind);
       break;
-    case PipelineKind::zb_h1:  // late stages put off as much as early ones have in flight: they send gradients sooner
+    case PipelineKind::zb_h1:  // late stages defer as much as early ones have in flight: they send gradients sooner
       alternate(builder, turns, below, deferred, stage);
       break;
     case PipelineKind::zb_v:

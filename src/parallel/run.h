@@ -1,4 +1,4 @@
-// Run: what every module's forward and backward is given: where to compute, where to put results, whom to talk to.
+// Run: what every module's forward and backward is given: where to compute, where to put results, which ranks to use.
 #pragma once
 
 #include <deque>
@@ -13,8 +13,8 @@
 
 namespace shiftron {
 
-// One rank's end of a channel: a group of two, rank 0 sends, rank 1 receives. A communicator keeps one order: were two
-// channels in one, a receive that is posted early would block the send behind it.
+// One rank's end of a channel: a group of two, in which rank 0 sends and rank 1 receives. A communicator runs its
+// operations in order: if two channels shared one, a receive that is posted early would block the send after it.
 struct ChannelEnd {
   Channel channel;
   std::unique_ptr<Communicator> group;
@@ -52,23 +52,23 @@ struct Groups {
 Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads,
                    const Schedule& schedule = {}, DeviceKind device = DeviceKind::cpu);
 
-// Rows of one microbatch: int32 [attending rows] each. These are the microbatch's, samples · sequence_length, unless
-// documents share rows: then a forward alone copies queries, keys and values into one longer sample, in which every
-// document lies whole.
+// int32 [attending rows] each. The attending rows are the microbatch's, samples · sequence_length, unless documents
+// share rows: then a forward without backward copies queries, keys and values into one longer sample that holds every
+// document whole.
 struct Documents {
   Tensor attention_start;  // first row that this row attends to
   Tensor shift_start;      // first row that this row's shift may read
   Tensor positions;        // in the RoPE table
-  bool cut = true;         // false: rows attend to all of their sample before them
+  bool cut = true;         // false: rows attend to all earlier rows of their sample
   Tensor copied_from{};    // row of the microbatch that each attending row copies; undefined: the same rows
   Tensor kept_from{};      // [rows]: attending row whose result each row of the microbatch takes; undefined as above
 };
 
-// Weight gradients that Linear has queued, first in, first out, so that each parameter's are added up in one order.
-// Ordinary schedules run each at once, zero-bubble ones a microbatch's together and later.
+// Weight gradients that Linear has queued, first in, first out, so that each parameter's are added in a fixed order.
+// Ordinary schedules run each at once; zero-bubble ones run those of a microbatch together, later.
 struct WeightGradient {
   int microbatch;
-  Tensor d_y, x, gradient;  // they live, and nobody writes d_y and x, until it is run
+  Tensor d_y, x, gradient;  // valid until it is run; nobody writes d_y and x until then
 };
 struct WeightGradientQueue {
   bool deferred = false;
@@ -83,8 +83,8 @@ struct Run {
   Arena& operands;     // of this microbatch: what its queued weight gradients need
   Arena& scratch;      // of this action
   const Groups& groups;
-  bool training;     // false: forward alone, nothing is kept for backward
-  bool gather_rows;  // sequence parallelism: rows outside of the products are split over tp (off in decoding)
+  bool training;     // false: forward only, nothing is kept for backward
+  bool gather_rows;  // sequence parallelism: rows outside the products are split over tp (off in decoding)
   int64_t rows;      // of the microbatch
   int64_t sequence_length;
   Documents documents;
@@ -92,11 +92,11 @@ struct Run {
   int microbatch;     // its number in the step
   WeightGradientQueue& weight_gradients;
   BucketExchange* exchange =
-      nullptr;  // where backward completes the gradients of a step: is told of each part of the model
+      nullptr;  // set if backward completes a step's gradients: it then calls complete() for each part
 
-  // Rows of this rank where they are split: rows / tp.
+  // Rows of this rank: rows / tp if they are split.
   int64_t local_rows() const { return gather_rows ? rows / groups.layout.tp : rows; }
-  // Of the shift and of attention.
+  // Rows of the shift and of attention.
   int64_t attending_rows() const { return documents.copied_from.defined() ? documents.copied_from.extent(0) : rows; }
 };
 

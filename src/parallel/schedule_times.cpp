@@ -1,4 +1,4 @@
-// Every queue runs at its head alone, so the times do not depend on the order in which the queues are looked at.
+// A queue runs only its head, so the times do not depend on the order in which the queues are visited.
 #include "parallel/schedule_times.h"
 
 #include <algorithm>
@@ -27,9 +27,9 @@ bool is_message(ActionKind kind) {
 // A microbatch in a chunk of a stage.
 struct Unit {
   std::array<bool, 7> done{};  // by kind
-  int left = 0;                // uses of its memory
-  double end = 0;              // of the last of them
-  const Unit* before = nullptr;  // had the arena
+  int left = 0;                // remaining uses of its memory
+  double end = 0;              // of the last use
+  const Unit* before = nullptr;  // used the arena before it
   double sent_backward = 0;
   bool sends_backward = false;
   bool over() const { return left == 0; }
@@ -46,7 +46,7 @@ struct Stage {
   Unit& unit(const Action& action) { return units[action.chunk][action.microbatch]; }
 };
 
-// One end of a channel: actions in their order, of which `posted` stand in the queue.
+// One end of a channel: its actions in order, of which the first `posted` are in the queue.
 struct End {
   int stage = -1;
   size_t queue = 0;
@@ -55,10 +55,10 @@ struct End {
 };
 struct Channel {
   End send, receive;
-  size_t over = 0;  // messages
+  size_t over = 0;  // messages that are over
 };
 struct Queue {
-  std::vector<const End*> ends;  // whose messages follow each other
+  std::vector<const End*> ends;  // one entry per posted message, in order
   size_t head = 0;
   double free = 0;
   bool is_next(const End& end) const { return head < ends.size() && ends[head] == &end; }
@@ -134,7 +134,7 @@ class Simulation {
     }
   }
 
-  // The unit of the same stage that hands its tensor to this computation.
+  // The unit of the same stage that passes its tensor to this computation.
   Unit* giver_of(Stage& stage, const Action& action) {
     const bool forward = action.kind == ActionKind::forward;
     if (!forward && action.kind != ActionKind::backward) return nullptr;
@@ -150,7 +150,7 @@ class Simulation {
     return cost.backward_input + (defers_weight_gradients(schedule_) ? 0 : cost.backward_weight);
   }
 
-  // Whether a unit has what the action works on.
+  // Whether a unit has the action's input.
   bool has_input(Stage& stage, const Action& action) {
     const auto done = [&](ActionKind kind) { return stage.unit(action).has_done(kind); };
     const bool forward = action.kind == ActionKind::forward;
@@ -185,7 +185,7 @@ class Simulation {
     queues_[end.queue].ends.push_back(&end);
   }
 
-  // The next action of a stage, if it need not wait.
+  // Runs the next action of a stage, unless it must wait.
   bool advance(Stage& stage) {
     if (stage.position == stage.actions.size()) return false;
     TimedAction& timed = stage.actions[stage.position];
@@ -209,7 +209,7 @@ class Simulation {
     return true;
   }
 
-  // A message that has come, behind which the next receive is posted.
+  // Takes a message that has come, then posts the next receive.
   bool take(Stage& stage, const TimedAction& timed) {
     Channel& channel = channels_[stage.channels[stage.position]];
     End& end = channel.receive;
@@ -226,7 +226,7 @@ class Simulation {
     return true;
   }
 
-  // The next message of a channel, if both of its ends are next in their queues and speak of the same.
+  // Transfers the next message of a channel, if both ends are next in their queues and mean the same message.
   bool exchange(Channel& channel) {
     End &send = channel.send, &receive = channel.receive;
     if (send.stage < 0 || receive.stage < 0) return false;
@@ -279,7 +279,7 @@ class Simulation {
     return times;
   }
 
-  // A send that the list has behind it and nobody has received.
+  // Adds a send that was posted and that nobody has received.
   void add_hanging(const End& send, size_t over, std::string& text) const {
     if (over == send.posted) return;
     const Action& action = stages_[send.stage].actions[send.actions[over]].action;

@@ -1,5 +1,4 @@
-// When each action of a schedule would run, if costs were known: a model of streams and messages, which shows hangs
-// too.
+// When each action of a schedule would run, given costs: a model of streams and messages, which also shows hangs.
 #pragma once
 
 #include <string>
@@ -9,14 +8,14 @@
 
 namespace shiftron {
 
-// Of one virtual stage, in any unit. A backward that makes weight gradients itself takes both of its parts; what makes
-// them in forward (the head) counts them there.
+// Of one virtual stage, in any unit. A backward that includes its weight gradients takes both of its parts; the head,
+// which computes them in forward, counts them there.
 struct ChunkCost {
   double forward = 1, backward_input = 1, backward_weight = 1;
 };
 struct ScheduleCosts {
-  std::vector<ChunkCost> virtual_stages{};  // empty: all alike
-  double message = 0;                       // from the time when both ends are there
+  std::vector<ChunkCost> virtual_stages{};  // empty: all have the default costs
+  double message = 0;                       // from the time when both ends are ready
 };
 
 struct TimedAction {
@@ -27,23 +26,23 @@ struct TimedAction {
 struct ScheduleTimes {
   std::vector<std::vector<TimedAction>> stages;  // as listed
   double total = 0;                              // until the last stage has finished
-  double bubble = 0;  // the longest time from a stage's first work to its last, over the most work of a stage, less 1
+  double bubble = 0;  // the longest time from a stage's first work to its last ÷ the most work of a stage − 1
   double idle = 0;    // part of `total` in which stages do nothing, on average
-  std::string hang;   // what the stages wait for in vain; "" when all is done
+  std::string hang;   // what the stages wait for forever; "" if all is done
 };
 
-// Which messages of a stage go one behind the other.
+// Which messages of a stage run one after the other.
 enum class MessageQueues {
   per_channel,   // those to one other stage, or from it, of one direction of the model
   per_direction  // all that belong to forwards; all that belong to backwards
 };
 
-// Each stage computes in the order of its list. A send waits, in its queue and not in the computation's way, until it
-// is received; each receive is posted when the one before it on its channel is taken, into memory of its own. A
-// microbatch waits for all that uses its arena before it (assign_arenas), also for sends; a received gradient may be in
-// use twice beside the one that is posted.
+// Each stage computes in the order of its list. A send waits in its queue until it is received, without delaying the
+// computation; each receive is posted, into separate memory, when the one before it on its channel is taken. A
+// microbatch waits for everything that uses its arena before it (assign_arenas), also for sends. In addition to the
+// posted one, kGradientsInUse received gradients of a channel may be in use.
 ScheduleTimes simulate(const Schedule& schedule, int stages, int microbatches, const ScheduleCosts& costs = {});
-// The same of given lists, one of each stage, complete or not.
+// The same for given lists, one per stage, complete or not.
 ScheduleTimes simulate(const Schedule& schedule, const std::vector<std::vector<Action>>& lists, int microbatches,
                        const ScheduleCosts& costs = {}, MessageQueues queues = MessageQueues::per_channel);
 

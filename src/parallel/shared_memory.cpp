@@ -1,4 +1,4 @@
-// The probe reads one word of a child. The handler uses nothing but system calls.
+// The probe reads one word of a child. The handler uses only system calls.
 #include "parallel/shared_memory.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ bool is_shared_memory_at(std::string_view line, uintptr_t address) {
 bool is_in_shared_memory(uintptr_t address) {
   const int file = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
-  char line[512];  // of a longer line the beginning
+  char line[512];  // the beginning of a longer line
   size_t length = 0;
   char buffer[4096];
   for (ssize_t got = 0; (got = ::read(file, buffer, sizeof buffer)) > 0;) {
@@ -68,7 +68,7 @@ bool may_read_other_processes() {
   int life[2];
   if (::pipe2(life, O_CLOEXEC) != 0) return true;
   const pid_t child = ::fork();
-  if (child == 0) {  // waits for the end of the pipe, also where this process is killed
+  if (child == 0) {  // waits for the end of the pipe, even if this process is killed
     ::close(life[1]);
     char end = 0;
     ::_exit(::read(life[0], &end, 1) < 0 ? 1 : 0);

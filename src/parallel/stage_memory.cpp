@@ -1,4 +1,4 @@
-// Walks a stage's list with its memory free and in use.
+// Walks through a stage's list and tracks which memory is free.
 #include "parallel/stage_memory.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace shiftron {
 namespace {
 
-// [chunks][microbatches]
+// Positions of the last actions: [chunks][microbatches].
 std::vector<std::vector<size_t>> last_actions(const std::vector<Action>& actions) {
   std::vector<std::vector<size_t>> last;
   for (size_t i = 0; i < actions.size(); ++i) {
@@ -69,7 +69,7 @@ SlotAssignment assign_slots(const std::vector<Action>& actions, int sender) {
   const std::vector<std::vector<size_t>> last = last_actions(actions);
   SlotAssignment assignment;
   std::priority_queue<std::pair<size_t, int>, std::vector<std::pair<size_t, int>>, std::greater<>> in_use;  // until, slot
-  size_t posted = 0;  // the action behind which the receive is posted
+  size_t posted = 0;  // the action after which the receive is posted
   for (size_t i = 0; i < actions.size(); ++i) {
     if (actions[i].kind != ActionKind::recv_forward || actions[i].peer != sender) continue;
     int slot = assignment.slots;

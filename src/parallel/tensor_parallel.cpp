@@ -11,7 +11,7 @@
 namespace shiftron {
 namespace {
 
-// Where a product of `rows` rows with w [out, in] may lay an operand of `dtype` out anew; undefined where it would not.
+// Memory in which a product of `rows` rows with w [out, in] may rearrange an operand of `dtype`; undefined if unneeded.
 Tensor product_scratch(Run& run, const Tensor& w, DType dtype, int64_t rows) {
   const Shape shape = matmul_scratch(run.stream, dtype, rows, w.extent(1), w.extent(0));
   return shape.count() > 0 ? run.scratch.allocate(dtype, shape) : Tensor();
@@ -26,7 +26,7 @@ void add_weight_gradient(Run& run, const WeightGradient& product) {
                          product_scratch(run, product.gradient, product.x.dtype(), product.x.extent(0)));
 }
 
-// An operand as it is now, for as long as the microbatch lives.
+// An operand's current values, kept for as long as the microbatch lives.
 Tensor kept_operand(Run& run, const Tensor& operand, bool stays) {
   if (stays && run.activations.keeps(operand)) return operand;
   const Tensor kept = run.operands.allocate(operand.dtype(), operand.shape());
@@ -34,8 +34,7 @@ Tensor kept_operand(Run& run, const Tensor& operand, bool stays) {
   return kept;
 }
 
-// partial [rows, n] → local: its rows of the sum over tp, or where no rows are gathered all of them, in `partial`
-// itself.
+// partial [rows, n] → local: its rows of the sum over tp. If rows are not gathered: all rows, in `partial` itself.
 void sum_rows(Run& run, const Tensor& partial, const Tensor& local) {
   if (run.groups.tp->size() == 1) return;
   if (run.gather_rows)
@@ -70,7 +69,7 @@ Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_
   groups.layout = layout;
   groups.at = layout.coordinates(rank);
   groups.world = make_group(world, layout.ranks_in_usual_order(), "world", device,
-                            NcclUse::scalars);  // the control plane's own order is not disturbed
+                            NcclUse::scalars);  // the control plane keeps its own order
   groups.tp = form(layout.group(rank, Axis::tp), "tp");
   groups.cp = form(layout.group(rank, Axis::cp), "cp");
   groups.dp = form(layout.group(rank, Axis::dp), "dp");
@@ -96,7 +95,7 @@ Groups::~Groups() {
   if (std::uncaught_exceptions() > 0) give_up();
 }
 
-// Together, as one may wait for a stream that waits for another.
+// Together, because one may wait for a stream that waits for another.
 void Groups::give_up() const noexcept {
   const auto all = [this] { for_each([](Communicator& group) { group.give_up(); }); };
   if constexpr (kHasCuda)
@@ -260,11 +259,11 @@ Tensor VocabularyParallelLoss::precise_logits(Run& run, const Tensor& x, Range r
   return y;
 }
 
-// Rows whose logits are there at once, the vocabulary in blocks.
+// Rows whose logits exist at the same time, with the vocabulary in blocks.
 struct VocabularyParallelLoss::Chunk {
   Tensor x, target, loss, correct;  // [rows, hidden], [rows], [rows], [rows]
   int blocks;
-  std::vector<Tensor> logits{};  // of each block; its gradient where log_sum_exp is undefined
+  std::vector<Tensor> logits{};  // of each block; their gradient if log_sum_exp is undefined
   Tensor log_sum_exp{};          // of all shards
 
   int64_t rows() const { return x.extent(0); }
@@ -305,7 +304,7 @@ void VocabularyParallelLoss::add_gradients(Run& run, Chunk& chunk, Tensor d_x) c
   const int64_t hidden = head_->spec.shape[1];
   const Tensor weight = as_matrix(head_->weight, hidden), gradient = as_matrix(head_->gradient, hidden);
   const DType accumulation = accumulation_type(d_x.dtype());
-  // One product is rounded once; several are added first.
+  // One product is rounded once; several are added before they are rounded.
   const bool rounded = chunk.blocks == 1 || d_x.dtype() == accumulation;
   const Tensor sum = rounded ? d_x : run.scratch.allocate(accumulation, {chunk.rows(), hidden});
   if (chunk.blocks > 1) fill_zero(run.stream, sum);
@@ -334,10 +333,10 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
   const int64_t hidden = head_->spec.shape[1];
   const DType dtype = x_local.dtype();
   const int shards = run.groups.tp->size();
-  // Of the largest share of the vocabulary, since all ranks of tp must agree.
+  // The largest share of the vocabulary, because all ranks of tp must agree.
   const int64_t vocab = (head_->spec.shape[0] + shards - 1) / shards;
   const auto [chunk_rows, blocks] = loss_tiles(run.stream, run.rows, vocab, dtype);
-  // Where rows are split, the gradient of all rows is partial and summed below; else it is what is saved.
+  // If rows are split, the gradient of all rows is partial and summed below; otherwise it is saved directly.
   if (run.training) saved.d_x = run.activations.allocate(dtype, {run.local_rows(), hidden});
   ArenaScope scope(run.scratch);
   const Tensor x = gather_rows(run, x_local, run.scratch);

@@ -13,17 +13,17 @@ Tensor gather_rows(Run& run, const Tensor& local, Arena& arena);
 // [rows, n] partial sums → [local rows, n] in `arena`: summed over tp. With tp = 1 the tensor itself.
 Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
 
-// The residual stream, [local rows, hidden]: x, or, where `before` is defined, before + x, which a reader writes to x.
+// The residual stream, [local rows, hidden]: x, or before + x if `before` is defined; a reader then writes that to x.
 struct [[nodiscard]] Residual {
   Residual(Tensor sum, Tensor still_before = {}) : x(std::move(sum)), before(std::move(still_before)) {}
   Tensor x, before;
 };
-// Such a stream's sum in x, which is returned.
+// Writes the stream's sum to x and returns x.
 Tensor settled(Run& run, const Residual& stream);
 
 // y = x Wᵀ with this rank's piece of W; adjacent parameters are served by one product.
-// The only place where a backward is split into its input and its weight part. It keeps nothing: backward is given the
-// x of forward again, kept or made anew by the module that owns the layer.
+// The only place where a backward is split into its input and its weight part. It keeps nothing: backward gets the x of
+// forward again, kept or recomputed by the module that owns the layer.
 class Linear {
  public:
   // `in`: columns of the piece seen as a matrix.
@@ -31,17 +31,17 @@ class Linear {
   int64_t out() const;  // rows of the piece
   // x [rows, in] → [rows, out] in `arena`.
   Tensor forward(Run& run, const Tensor& x, Arena& arena) const;
-  // Of a layer whose `in` is split over tp: residual + Σ over tp of x Wᵀ, in y.  x [rows, in]; residual, y
-  // [local rows, out], in memory apart. The product adds where nothing stands between the two, else who reads the
-  // stream.
+  // For a layer whose `in` is split over tp: residual + Σ over tp of x Wᵀ, in y.  x [rows, in]; residual, y
+  // [local rows, out], in separate memory. With tp = 1 the product adds the residual; otherwise the reader of the
+  // stream does.
   Residual forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const;
   // d_x [rows, in] in `arena`.
   Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
-  // Adds the weight gradient, or queues it. Queued, an operand is copied unless the caller says that nobody writes it
-  // any more (`stays`) and it lies where it outlives this action.
+  // Adds the weight gradient, or queues it. A queued operand is copied unless the caller says that nobody writes it any
+  // more (`stays`) and its memory outlives this action.
   enum class Stays { none, d_y, x };
   void backward_weight(Run& run, const Tensor& d_y, const Tensor& x, Stays stays = Stays::none) const;
-  // Both.
+  // backward_input() and backward_weight().
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, Stays stays = Stays::none) const;
 
  private:
@@ -54,7 +54,7 @@ class Linear {
 // Runs what was queued for `run.microbatch`, which must be the oldest.
 void run_weight_gradients(Run& run);
 
-// Rows of the vocabulary split over tp, unevenly where they must be.
+// Rows of the vocabulary split over tp, unevenly if necessary.
 class VocabularyParallelEmbedding {
  public:
   struct Saved {
@@ -70,7 +70,7 @@ class VocabularyParallelEmbedding {
 };
 
 // The head and the cross-entropy, in chunks of rows and in blocks of the vocabulary: no matrix of all logits exists,
-// and forward makes the gradient at once.
+// and forward also computes the gradient.
 class VocabularyParallelLoss {
  public:
   struct Saved {
@@ -82,23 +82,23 @@ class VocabularyParallelLoss {
   void forward(Run& run, const Tensor& x, const Tensor& targets, Saved& saved, Tensor totals, Tensor losses,
                Tensor correct = {}) const;
   Tensor backward(Run&, const Saved& saved) const { return saved.d_x; }
-  // Logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab] A, sums as they are.
+  // Logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab] A, not rounded.
   Tensor unrounded_logits(Run& run, const Tensor& x) const;
-  // The same of the tokens `range` of this rank's vocabulary, in A: bfloat16 operands are widened, products not
+  // The same for the tokens `range` of this rank's vocabulary, in A: bfloat16 operands are widened, products not
   // rounded.
   Tensor precise_logits(Run& run, const Tensor& x, Range range) const;
   Range vocabulary() const;
 
  private:
   struct Chunk;
-  // Of the tokens `range` of this rank's vocabulary.
+  // Logits of the tokens `range` of this rank's vocabulary.
   Tensor logits(Run& run, const Tensor& x, Range range) const;
   Tensor logits(Run& run, const Tensor& x, Range range, DType type) const;
   // A block's tokens: within this rank's vocabulary, and the first one's number in the whole.
   Range block_of(const Chunk& chunk, int block) const;
   int64_t first_token(const Chunk& chunk, int block) const;
   void add_losses(Run& run, Chunk& chunk, Tensor totals) const;
-  // d_x [rows, hidden] is set, the head's gradient added to; behind add_losses().
+  // Sets d_x [rows, hidden] and adds to the head's gradient; after add_losses().
   void add_gradients(Run& run, Chunk& chunk, Tensor d_x) const;
 
   Parameter* head_;

@@ -1,4 +1,4 @@
-// Of CUDA and its libraries; only in builds that have it (kHasCuda).
+// Versions of CUDA and its libraries; only in builds with CUDA (kHasCuda).
 #pragma once
 
 #include <string>

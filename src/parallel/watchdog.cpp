@@ -1,4 +1,4 @@
-// Two threads made at the start, so that a process that hangs need give nothing: one watches and ends, one reports.
+// Two threads, started early so that a process that hangs needs no new resources: one watches and ends it, one reports.
 #include "parallel/watchdog.h"
 
 #include <unistd.h>
@@ -86,7 +86,7 @@ Watchdog::Section& Watchdog::Section::operator=(Section&& other) noexcept {
 void Watchdog::Section::leave() {
   Watchdog* watchdog = std::exchange(watchdog_, nullptr);
   if (watchdog == nullptr) return;
-  std::list<Entry> left;  // freed without the lock, which must stay free whatever the allocator does
+  std::list<Entry> left;  // freed after the lock is released, which must not wait for the allocator
   const std::lock_guard lock(watchdog->mutex_);
   left.splice(left.end(), watchdog->entries_, entry_);  // the watcher finds out at its next look
 }
@@ -109,7 +109,7 @@ void Watchdog::pause(double seconds) {
   paused_until_ = std::max(paused_until_, Clock::now() + duration_of(seconds));
 }
 
-// Takes the time since the last look from the sections that wait for files themselves, or for a process that does.
+// While this process or another one waits for files, the time since the last look does not count in other sections.
 void Watchdog::pass_over(Clock::duration elapsed) {
   const Clock::time_point now = Clock::now();
   if (now > paused_until_ && std::ranges::none_of(entries_, &Entry::for_files)) return;

@@ -15,15 +15,15 @@
 
 namespace shiftron {
 
-// A time that work may take, and the key of the configuration that says so.
+// The time that work may take, and the configuration key that sets it.
 struct Deadline {
   double seconds = 0;
   std::string key{};
 };
 
-// One per process, passed. On expiry a thread of its own calls `on_expiry`; when that returns, throws, or takes longer
-// than `grace_seconds`, the process ends with exit code 71. Any thread may enter sections. Time in which the whole process
-// was stopped (Ctrl-Z, a frozen container) does not count.
+// One per process, passed as an argument. On expiry a separate thread calls `on_expiry`; when that returns, throws, or
+// takes longer than `grace_seconds`, the process ends with exit code 71. Any thread may enter sections. Time in which
+// the whole process was stopped (Ctrl-Z, a frozen container) does not count.
 class Watchdog {
   using Clock = std::chrono::steady_clock;
   struct Entry {
@@ -66,15 +66,15 @@ class Watchdog {
     std::list<Entry>::iterator entry_;
   };
   Section enter(std::string name, const Deadline& deadline);  // sections may nest and overlap
-  // A wait for files. A network file system may hold it up for minutes, so meanwhile time passes in sections of this
-  // kind alone; a look once a second decides.
+  // A wait for files. A network file system may delay it for minutes, so meanwhile time counts only in sections of this
+  // kind, as checked once a second.
   Section enter_file_wait(std::string name, const Deadline& deadline);
   bool waits_for_files(double seconds);  // some wait for files has lasted longer
-  // Another process waits for files: for so many seconds from now on, time passes here in waits for files alone.
+  // Another process waits for files: for so many seconds from now on, time counts here only in waits for files.
   void pause(double seconds);
 
-  // While it lives, and in sections, a thread of its own asks about once a second what the process waits for. An
-  // exception of it ends the process as an expiry does. One at a time; must not outlive the watchdog.
+  // While it lives and a section is open, a thread calls `under_way` about once a second: what the process waits for.
+  // An exception from it ends the process like an expiry. One at a time; must not outlive the watchdog.
   class [[nodiscard]] Inquiry {
    public:
     Inquiry(Watchdog& watchdog, std::function<std::string()> under_way);
@@ -110,7 +110,7 @@ class Watchdog {
   bool expired_ = false, expired_for_files_ = false;
   double expired_seconds_ = 0;
   char expired_name_[4352] = "",
-       expired_key_[64] = "";  // a path fits; fixed: whoever hangs may hold the lock of the allocator
+       expired_key_[64] = "";  // a path fits; fixed: a thread that hangs may hold the allocator's lock
   char under_way_[1024] = "", fault_[1024] = "";
   std::condition_variable expiry_;
   std::atomic<bool> reported_ = false;
@@ -118,8 +118,8 @@ class Watchdog {
   std::thread watcher_;
 };
 
-// How long a step may take: max(minimum, factor × median of the last steps). The first step is not counted, since it
-// sets things up; until another one is known the set-up deadline holds.
+// How long a step may take: max(minimum, factor × median of the last steps). The first step is not counted, because it
+// sets things up; until another one is known, the set-up deadline holds.
 class StepDeadline {
  public:
   explicit StepDeadline(const Deadline& setup, double minimum_seconds = 60, double factor = 10)
@@ -132,7 +132,7 @@ class StepDeadline {
   Deadline setup_;
   double minimum_seconds_;
   double factor_;
-  int64_t steps_ = 0;  // with the first
+  int64_t steps_ = 0;  // including the first
   std::vector<double> window_;
 };
 
