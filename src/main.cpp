@@ -1,4 +1,4 @@
-// Entry point: runs the subcommand, and holds the last catch, which turns an error into its exit code.
+// Entry point: runs the subcommand; the last catch turns an error into its exit code.
 #include <exception>
 #include <iostream>
 
@@ -12,8 +12,8 @@
 
 namespace {
 
-// The last word of a failed process: the message, unless it has been told, on stderr, with the place of a rank that is
-// not the first; the code for the launcher.
+// Ends a failed process: prints the message to stderr unless it is empty because it was already reported, names the
+// rank if it is not the first, and returns the exit code.
 int fail(const std::string& message, shiftron::ExitCode code) {
   std::cout.flush();
   const int rank = shiftron::launched_tasks().rank;

@@ -44,7 +44,7 @@ std::string find_overlap(const std::vector<Box>& boxes) {
   return "";
 }
 
-// Of `box` alone from dim `dim` on; before it, one row.
+// Appends boxes for the elements [range) of `box`, which has extent 1 in every dim before `dim`.
 void add_range(const Box& box, int dim, Range range, std::vector<Box>& boxes) {
   if (range.size() == 0) return;
   int64_t row = 1;
@@ -90,9 +90,9 @@ std::optional<Box> intersect(const Box& a, const Box& b) {
   return common;
 }
 
-// The number of boxes over each element is a function on the grid with bounded support, and taking differences along
-// every dim loses nothing of such a function. So the boxes cover each element once exactly when their corners, with
-// signs, add up to the corners of the whole.
+// How many boxes cover each element is a function on the grid with bounded support, and such a function is determined
+// by its differences along every dim. So the boxes cover each element exactly once if and only if their signed corners
+// add up to the corners of the whole.
 std::string tiling_fault(const Shape& shape, const std::vector<Box>& boxes) {
   std::map<Corner, int64_t> sums;
   add_corners(sums, whole_box(shape), -1);

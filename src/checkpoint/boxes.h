@@ -11,11 +11,11 @@
 namespace shiftron {
 
 Box whole_box(const Shape& shape);
-// Nothing where they share no element.
+// Nothing if they share no element.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
-// Calls visit(rows, first) for boxes of whole rows of dim 0 of `box`, in order: each of at most `most` elements, or one row;
-// `first` is the index of its first element in the box's own row-major storage.
+// Splits `box` along dim 0 into boxes of at most `most` elements, but at least one row, and calls visit(rows, first)
+// for each in order; `first` is the index of the first element in the row-major storage of `box`.
 template <typename Visit>
 void for_each_rows(const Box& box, int64_t most, Visit visit) {
   const int64_t row = box.extent.count() / box.extent[0];
@@ -28,10 +28,11 @@ void for_each_rows(const Box& box, int64_t most, Visit visit) {
   }
 }
 
-// Elements [range) of the row-major storage of `whole` as boxes, in their order: each contiguous there, at most 2·dims − 1.
+// Elements [range) of the row-major storage of `whole` as boxes in order, each contiguous there; at most 2·dims − 1
+// boxes.
 std::vector<Box> boxes_of_range(const Box& whole, Range range);
 
-// Empty when every element of `shape` lies in exactly one box; else what is wrong. Boxes must lie within the shape.
+// Empty if every element of `shape` lies in exactly one box; otherwise what is wrong. Boxes must lie within the shape.
 // O(boxes · 2^dims).
 std::string tiling_fault(const Shape& shape, const std::vector<Box>& boxes);
 

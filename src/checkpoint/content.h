@@ -1,4 +1,4 @@
-// What a checkpoint holds beside tensors.
+// What a checkpoint holds in addition to tensors.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,8 @@ namespace shiftron {
 
 struct CheckpointContent {
   int64_t step = 0;
-  std::string configuration;  // resolved, as text of a configuration file
-  std::string
-      state_json;  // a JSON object of the trainer; `checkpoint diff` compares all of it but its "configuration"
+  std::string configuration;    // resolved, as the text of a configuration file
+  std::string state_json;       // JSON object of the trainer; `checkpoint diff` compares all but its "configuration"
   std::string tokenizer_model;  // bytes of the file; empty = none
   std::string data_fingerprint;
   std::string code_version;

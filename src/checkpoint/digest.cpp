@@ -25,7 +25,7 @@ uint64_t bytes_of(const ManifestTensor& tensor) {
   return static_cast<uint64_t>(tensor.shape.count() * size_of(tensor.dtype));
 }
 
-// In slabs of about kSlabBytes, in order.
+// Visits slabs of about kSlabBytes, in order.
 template <typename Visit>
 void for_each_slab(const ManifestTensor& tensor, Visit visit) {
   for_each_rows(whole_box(tensor.shape), kSlabBytes / size_of(tensor.dtype), visit);
@@ -38,7 +38,7 @@ nlohmann::json trainer_state(const Manifest& manifest) {
   return state;
 }
 
-// As its hexadecimal text reads.
+// Most significant byte first, as in the hash's hexadecimal text.
 void append_bytes(std::array<std::byte, 32>& bytes, size_t at, const Hash128& hash) {
   for (size_t i = 0; i < 8; ++i) {
     bytes[at + i] = static_cast<std::byte>(hash.high >> (56 - 8 * i));
@@ -63,7 +63,7 @@ uint64_t bits_of(bfloat16 value) {
   return value.bits;
 }
 
-// Numbers of the type between two of them; −0 and 0 are neighbours.
+// The distance of two numbers in numbers of their type; −0 and 0 are neighbours.
 template <typename Real>
 uint64_t ulps(Real x, Real y) {
   constexpr uint64_t kSign = uint64_t{1} << (8 * sizeof(Real) - 1);
@@ -86,7 +86,7 @@ Shape coordinates(const Shape& shape, int64_t index) {
   return at;
 }
 
-// Two slabs whose first element is element `begin` of the tensor.
+// Compares two slabs that begin with element `begin` of the tensor.
 template <typename Real>
 void compare(const Shape& shape, int64_t begin, const std::vector<std::byte>& a, const std::vector<std::byte>& b,
              TensorDifference& found, Sums& sums) {
@@ -117,7 +117,7 @@ class Comparison {
 
   // −1 = not there
   TensorDifference of(const std::string& path, int index_a, int index_b);
-  uint64_t total = 0;  // bytes to be read of the first
+  uint64_t total = 0;  // bytes to read from the first source
 
  private:
   void compare_elements(int index_a, int index_b, DType as, TensorDifference& found);
@@ -146,7 +146,7 @@ void Comparison::compare_elements(int index_a, int index_b, DType as, TensorDiff
   });
   found.count = tensor.shape.count();
   if (sums.difference > 0) {
-    found.relative_l2 = std::sqrt(sums.difference) / std::sqrt(sums.reference);  // infinity where the reference is 0
+    found.relative_l2 = std::sqrt(sums.difference) / std::sqrt(sums.reference);  // infinity if the reference is 0
     if (std::isnan(found.relative_l2)) found.relative_l2 = std::numeric_limits<double>::infinity();
   }
 }

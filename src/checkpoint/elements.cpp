@@ -10,8 +10,8 @@
 namespace shiftron {
 namespace {
 
-// Toward zero, with the last bit set where anything was lost: whoever rounds it to fewer bits rounds as from `value`
-// itself ("rounding to odd", Boldo and Melquiond 2008).
+// Rounds toward zero and sets the last bit if anything was lost. Rounding the result to fewer bits then gives the same
+// as rounding `value` itself ("rounding to odd", Boldo and Melquiond 2008).
 float round_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;

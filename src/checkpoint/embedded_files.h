@@ -1,4 +1,4 @@
-// Files that an exported model needs beside its tensors; cmake/embed.cmake puts their bytes into the binary.
+// Files that an exported model needs in addition to its tensors; cmake/embed.cmake puts their bytes into the binary.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
-// The mark says that the directory may be swept; its lock, that somebody works there. It stays locked until the
-// directory has its name, and is made by those alone who made the directory or found it empty: no other export's work
-// can be marked.
+// The mark says that the directory may be swept; its lock, that an export is working there. It stays locked until the
+// directory has its final name. Only an export that made the directory or found it empty makes the mark, so nothing
+// else can be marked.
 #include "checkpoint/export_under_way.h"
 
 #include <sys/stat.h>
@@ -42,7 +42,8 @@ bool is_marked(const std::string& directory) {
   return is_directory(directory) && is_there(mark_in(directory));
 }
 
-// No export's: neither empty nor marked, now and a moment ago, when another export may just have made or renamed it.
+// Whether the path exists and belongs to no export: it is neither empty nor marked, even if another export makes or
+// renames it during these checks.
 bool is_of_others(const std::string& path) {
   std::error_code has_gone;
   const bool empty = is_directory(path) && fs::is_empty(path, has_gone);
@@ -53,7 +54,7 @@ bool is_of_others(const std::string& path) {
   throw_bad_input("another export to ", name, " is running; wait for it, or choose another name");
 }
 
-// A name in NAME.tmp for the file that is about to be NAME: no other file's.
+// A name in NAME.tmp that identifies the file that is about to become NAME, by device and inode.
 std::string number_of(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return "";
@@ -76,7 +77,7 @@ ExportUnderWay::ExportUnderWay(const std::string& named) : name_(without_slashes
     take();
   }
   try {
-    refuse_taken(name_);  // by one that ended since
+    refuse_taken(name_);  // an export may have finished in the meantime
     sweep();
     fsync_directory(temporary_);
   } catch (...) {
@@ -99,7 +100,8 @@ void ExportUnderWay::take() {
   if (!lock_) refuse_running(name_);
 }
 
-// It was killed between getting its name and losing its mark: whole, but nobody was told so.
+// The export was killed after it got its name and before it lost its mark: it is complete, but may not have been
+// reported.
 void ExportUnderWay::take_back() {
   std::optional<FileLock> lock = FileLock::take(mark_in(name_), false);
   if (!lock) refuse_running(name_);
@@ -119,7 +121,7 @@ bool ExportUnderWay::take_back_file() {
   return true;
 }
 
-// Of one that was killed when its file had got the name.
+// Of an export that was killed after its file got the final name.
 void ExportUnderWay::remove_remains() {
   if (!is_marked(temporary_)) return;
   lock_ = FileLock::take(mark_in(temporary_), false);
@@ -134,7 +136,7 @@ void ExportUnderWay::sweep() {
   for (const fs::path& path : remains) fs::remove_all(path);
 }
 
-// The mark last: who finds the directory without it finds it empty.
+// The mark goes last: a directory without it is empty.
 void ExportUnderWay::remove() {
   try {
     sweep();

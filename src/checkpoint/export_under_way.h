@@ -1,4 +1,4 @@
-// ExportUnderWay: what an export writes has no name of its own until it is whole.
+// ExportUnderWay: an export gets its final name only when it is complete.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace shiftron {
 
-// The directory NAME.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused,
-// with these words. What a killed one left is swept: such a directory, also beside NAME where that is whole, an empty
-// one, or NAME with the mark still in it. What this one did not finish is removed at its end. An export that is killed
-// before it has printed its result is repeated by the same command.
+// The directory NAME.tmp, at first empty except for a mark file, which is locked: of two concurrent exports the later
+// one is refused. What a killed export left is swept: a marked NAME.tmp, even if NAME itself is complete; an empty
+// NAME.tmp; or a NAME that still has the mark. The destructor removes what was not finished. An export that was killed
+// before it printed its result can be repeated with the same command.
 class ExportUnderWay {
  public:
-  // `named`: the directory or the file that the export will be, slashes at its end left out. Makes the folders above
-  // it, durably. Throws Error(bad_input): it is there, or would lie in a step; NAME.tmp is something else, or another
-  // export is running.
+  // `named`: the final directory or file, called NAME here; trailing slashes are dropped. Makes its parent folders,
+  // durably. Throws Error(bad_input) if NAME exists or would lie in a step, if NAME.tmp is something else, or if
+  // another export is running.
   explicit ExportUnderWay(const std::string& named);
   ~ExportUnderWay();
   ExportUnderWay(const ExportUnderWay&) = delete;
@@ -26,26 +26,27 @@ class ExportUnderWay {
 
   const std::string& name() const { return name_; }
   const std::string& directory() const { return temporary_; }  // to write in
-  static bool is_mark(const std::string& file);                // one of the directory's that the export will not have
-  // The directory gets the name; after `tell`, which is to tell the result, it holds the export alone. Durable; throws
-  // Error(crash), or Error(bad_input) where something else has got the name.
+  static bool is_mark(const std::string& file);                // a file of directory() that is not part of the export
+  // Renames the directory to NAME, calls `tell`, which is to report the result, then removes the mark. Durable; throws
+  // Error(crash), or Error(bad_input) if something else has taken the name.
   void finish(const std::function<void()>& tell = {});
-  // As finish(), the file alone, by its name in the directory.
+  // Like finish(), for a single file of the directory.
   void finish_file(const std::string& file, const std::function<void()>& tell = {});
 
  private:
-  void take();            // the directory with its mark
-  void take_back();       // NAME, which a killed export left with its mark
-  bool take_back_file();  // NAME, a file whose number a killed export left; false where it did not
-  void sweep();           // all but the mark
-  void remove();          // all of it
-  void remove_remains();  // beside NAME, of which nobody makes more
+  void take();            // makes the directory and its mark
+  void take_back();       // renames a NAME that still has its mark to NAME.tmp
+  bool take_back_file();  // the same for a file, known by its number_of() in NAME.tmp; false if it is not one
+  void sweep();           // removes all but the mark
+  void remove();          // removes all, the mark last
+  void remove_remains();  // removes a NAME.tmp that was left although NAME is complete
 
   const std::string name_, temporary_;
   std::optional<FileLock> lock_;
 };
 
-// Throws Error(crash) where the disk of `directory` has less room than the `bytes` that are known of an export.
+// Throws Error(crash) if the disk of `directory` has less room than `bytes`, the part of an export's size that is
+// known.
 void require_room_for_export(const std::string& directory, uint64_t bytes);
 
 }  // namespace shiftron

@@ -75,7 +75,7 @@ class Header {
   std::string bytes_;
 };
 
-// The header's bytes, one after the other, through a small window.
+// Reads the header's bytes in order, through a small window.
 class Cursor {
  public:
   explicit Cursor(const FileDescriptor& file) : file_(file), size_(file.size()) {}
@@ -113,7 +113,7 @@ class Cursor {
       return value;
     }
   }
-  // A number of things of at least `bytes` bytes each, which must fit into what is left.
+  // The number of items of at least `bytes` bytes each, which must fit into the rest of the file.
   uint64_t take_count(uint64_t bytes) {
     const auto count = take<uint64_t>();
     if (count > left() / bytes) refuse("a length of " + std::to_string(count) + " goes beyond its end");
@@ -148,7 +148,7 @@ GgufValue take_value(Cursor& cursor, const std::string& key) {
   cursor.refuse("key " + shown_name(key) + " is of kind " + std::to_string(kind) + (is_array ? ", an array" : ""));
 }
 
-// With `begin` counted from the first tensor's.
+// `begin` is counted from the first tensor's elements.
 SafetensorsTensor take_tensor(Cursor& cursor) {
   SafetensorsTensor tensor{.name = cursor.take<std::string>(), .shape = {}};
   const std::string name = "tensor " + shown_name(tensor.name) + ": ";
@@ -251,7 +251,7 @@ GgufFile::GgufFile(const std::string& path) : file_(FileDescriptor::open_for_rea
   }
   std::ranges::sort(tensors_, {}, &SafetensorsTensor::begin);
   const uint64_t first = padded(cursor.at()), size = file_.size();
-  uint64_t at = 0;  // of the elements
+  uint64_t at = 0;  // offset in the elements
   for (SafetensorsTensor& tensor : tensors_) {
     if (tensor.begin != at) {
       cursor.refuse("tensor " + shown_name(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +

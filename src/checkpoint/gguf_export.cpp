@@ -1,4 +1,4 @@
-// Keys and names are those that llama.cpp's architecture "llama" asks for.
+// Keys and names as llama.cpp's architecture "llama" expects them.
 #include "checkpoint/gguf_export.h"
 
 #include <cstring>
@@ -108,7 +108,7 @@ void write_elements(TensorSource& source, const GgufExport& how, const std::stri
 }  // namespace
 
 FirstTokens::FirstTokens(TensorSource& source, int64_t tokens) : source_(source), tensors_(source.tensors()) {
-  // Boxes of the first rows are boxes of all rows too, so reads pass through.
+  // A box of the first rows is also a box of all rows, so reads pass through unchanged.
   for (const char* name : {"embedding.weight", "head.weight"}) {
     const int index = source.find(TensorGroup::parameters, name);
     if (index < 0) continue;  // a tied head
@@ -129,7 +129,7 @@ void refuse_gguf_of(const ModelConfig& model) {
 }
 
 ModelConfig gguf_rounded(ModelConfig model) {
-  // GCC 12 leaves out two such pairs of conversions that stand side by side (-ftree-slp-vectorize), hence volatile.
+  // GCC 12 drops two such adjacent pairs of conversions (-ftree-slp-vectorize), hence volatile.
   for (double* number : {&model.norm_epsilon, &model.rope_base}) {
     const volatile auto single = static_cast<float>(*number);
     *number = single;

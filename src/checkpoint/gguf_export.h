@@ -1,4 +1,4 @@
-// Writing a model without any KV shift as a GGUF file, which llama.cpp runs.
+// Writes a model without KV shift as a GGUF file, which llama.cpp runs.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace shiftron {
 struct GgufExport {
   ModelConfig model;                            // without any shift
   SafetensorsType type = SafetensorsType::F16;  // of the matrices: F32, F16, BF16; norms are F32
-  int64_t positions = 0;                        // tokens of a text that it is made for; llama.context_length
-  std::vector<GgufEntry> entries;               // beside the sizes: names, tokenizer.ggml.*
-  // Bytes of elements written so far, of how many.
+  int64_t positions = 0;                        // context length in tokens; llama.context_length
+  std::vector<GgufEntry> entries;               // in addition to the sizes: names, tokenizer.ggml.*
+  // Bytes of elements written so far, and in total.
   std::function<void(uint64_t done, uint64_t total)> progress{};
-  // Called with the file when all of it is written, before that gets its name. What it throws ends the export.
+  // Called with the complete file before it gets its final name. What it throws ends the export.
   std::function<void(const std::string& path)> check{};
-  std::function<void(uint64_t bytes)> tell{};  // before the last trace of the export goes
+  std::function<void(uint64_t bytes)> tell{};  // reports the result, before the mark is removed
 };
 
-// A model of a smaller vocabulary: the parameters of another source, which outlives this one, with `tokens` rows of
-// embedding.weight and head.weight, at most as many as it has. Logits of the tokens that stay are the same: a token's
-// row of the head makes its logit alone.
+// A model with a smaller vocabulary: the parameters of another source, which must outlive this one, with the first
+// `tokens` rows of embedding.weight and head.weight; `tokens` must not exceed their rows. Logits of the remaining
+// tokens are the same, because each depends on no row of the head but its own.
 class FirstTokens : public TensorSource {
  public:
   FirstTokens(TensorSource& source, int64_t tokens);
@@ -39,15 +39,15 @@ class FirstTokens : public TensorSource {
   std::vector<ManifestTensor> tensors_;
 };
 
-// Throws Error(bad_input), which says what to do instead, where llama.cpp could not compute what the model does.
+// Throws Error(bad_input), which says what to do instead, if llama.cpp cannot compute what the model does.
 void refuse_gguf_of(const ModelConfig& model);
 
-// The model with its real numbers as the file holds them, in float32.
+// The model with its real numbers rounded to float32, as the file holds them.
 ModelConfig gguf_rounded(ModelConfig model);
 
-// Writes the source's parameters as the file `named`, by an ExportUnderWay. Rows of queries and keys lie in the order
-// in which llama.cpp rotates them: channels i and i + head_dim / 2 of ours are its 2i and 2i + 1. Returns the file's
-// bytes. Memory: a few megabytes, or a head's rows. Errors: the file is there, the model shifts, a weight is not finite
+// Writes the source's parameters as the file `named`, with an ExportUnderWay. Rows of queries and keys are reordered as
+// llama.cpp rotates them: our channels i and i + head_dim / 2 become 2i and 2i + 1. Returns the file's size in bytes.
+// Memory: a few megabytes, or a head's rows. Errors: the file exists, the model has a KV shift, a weight is not finite
 // or does not fit the type, a tensor is missing (bad_input); no room (crash); what the source throws.
 uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& named);
 

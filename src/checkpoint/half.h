@@ -1,4 +1,4 @@
-// IEEE 754 binary16, as files store it: nothing computes in it.
+// IEEE 754 binary16, a storage format of files: nothing computes in it.
 #pragma once
 
 #include <bit>

@@ -31,7 +31,7 @@ const ModelType& type_of(HuggingFaceForm form) {
   return *std::ranges::find_if(kModelTypes, [&](const ModelType& type) { return type.form == form; });
 }
 
-// Keys of one object; a key that is null is as one that is absent.
+// Keys of one object; null counts as absent.
 class Keys {
  public:
   Keys(const Json& json, std::string source) : json_(json), source_(std::move(source)) {}
@@ -74,7 +74,7 @@ class Keys {
   std::string source_;
 };
 
-// Those of a number, or of a list of such, that are tokens; others, as -1 where there is none, are left out with a
+// The tokens in a number or a list of numbers. Numbers that are no tokens, such as -1 for none, are left out with a
 // note.
 std::vector<int64_t> tokens_of(const Keys& keys, const char* key, HuggingFaceConfig& config) {
   const auto vocab = static_cast<uint64_t>(config.model.vocab);
@@ -100,13 +100,13 @@ void read_tokens(const Keys& keys, HuggingFaceConfig& config) {
   if (keys.has(kEnd)) config.end_tokens = tokens_of(keys, kEnd, config);
 }
 
-// The token, a list of several, null where there is none.
+// One token as a number, several as a list, none as null.
 Json end_json(const std::vector<int64_t>& tokens) {
   if (tokens.empty()) return {};
   return tokens.size() == 1 ? Json(tokens.front()) : Json(tokens);
 }
 
-// Keys of which others say whether they have an effect.
+// Refuses keys whose effect depends on other keys.
 void refuse_by_other_keys(const Keys& keys, int64_t head_dim) {
   const bool no_layer_slides = keys.has("sliding_window_layers") && keys.at("sliding_window_layers").empty();
   if (keys.has("sliding_window") && !no_layer_slides &&
@@ -118,7 +118,7 @@ void refuse_by_other_keys(const Keys& keys, int64_t head_dim) {
   }
 }
 
-// RoPE's base, out of rope_theta or, as transformers 5 writes it, rope_parameters.
+// RoPE's base, from rope_theta or, as transformers 5 writes it, from rope_parameters.
 double rope_base(const Keys& keys, const std::string& source, double otherwise) {
   constexpr const char* kNames[] = {"rope_scaling", "rope_parameters"};
   const auto stands = [&](const char* name) { return keys.has(name) && keys.at(name) != false; };
@@ -210,10 +210,10 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
   model.ffn = keys.whole("intermediate_size", {});
   model.vocab = keys.whole("vocab_size", {});
   model.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);
-  // What the model's own class takes where the file is silent.
+  // The default of the model's own class.
   model.rope_base = rope_base(keys, source, config.form == HuggingFaceForm::baichuan_m1 ? 1e5 : 1e4);
   model.tie_embeddings = keys.flag("tie_word_embeddings");
-  constexpr double kInitStd = 0.02;  // also for 0, which says nothing of weights that are there
+  constexpr double kInitStd = 0.02;  // also for 0, which says nothing about weights that exist already
   const bool has_init_std = keys.has("initializer_range") && keys.at("initializer_range") != 0;
   model.init_std = has_init_std ? keys.positive("initializer_range", kInitStd) : kInitStd;
   config.positions = keys.whole("max_position_embeddings", 2048);

@@ -21,32 +21,31 @@ constexpr std::array<const char*, 4> names_of(HuggingFaceForm) {
   return {"llama", "kv-shift", "canon", "baichuan-m1"};
 }
 
-// Sizes are at most this: products of two, also three times, fit 64 bits without a sign; of three they need not.
+// Sizes are at most this: a product of two, even times three, fits 64 unsigned bits; a product of three may not.
 inline constexpr int64_t kLargestHuggingFaceSize = int64_t{1} << 31;
 
 struct HuggingFaceConfig {
   ModelConfig model;  // with all sizes filled in
   HuggingFaceForm form = HuggingFaceForm::llama;
   SafetensorsType type = SafetensorsType::F32;  // of the matrices: F64, F32, BF16; written, not read
-  int64_t positions = 0;                        // tokens of a text that it is made for; max_position_embeddings
+  int64_t positions = 0;                        // context length in tokens; max_position_embeddings
   std::vector<int64_t> end_tokens{};            // each ends a text
-  std::optional<int64_t> begin_token{};         // stands in front of a text
-  std::optional<int64_t> tokenizer_vocab{};     // tokens behind these are never to be made; written, not read
+  std::optional<int64_t> begin_token{};         // begins a text
+  std::optional<int64_t> tokenizer_vocab{};     // tokens from this number on must never be generated; written, not read
   // Read, not written:
-  bool states_shift = false;    // model.shift's query, key and value were stated; else the tensors say them
-  bool norm_head = false;       // logits are made with rows of the head divided by their length
+  bool states_shift = false;  // config.json states model.shift's query, key and value; otherwise the tensors do
+  bool norm_head = false;     // logits are computed with rows of the head divided by their length
   std::optional<int64_t> canon_kernel{};  // the width of canonB in every layer; nothing: no layer has one
-  bool canon_residual = false;            // the row itself is added to what its taps give
-  std::vector<std::string> notes{};       // what is stated and left out
+  bool canon_residual = false;            // the row itself is added to the result of its taps
+  std::vector<std::string> notes{};       // what was stated but left out
 };
 
-// Llama's sizes and defaults in transformers; `model.shift.form` is free. Throws Error(bad_input) that begins with
-// `source` and names the key: what this model cannot compute is refused.
+// Reads Llama's sizes, with the defaults of transformers; `model.shift.form` is `free`. Throws Error(bad_input) that
+// begins with `source` and names the key: what this model cannot compute is refused.
 HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::string& source);
 
-// What generation_config.json of the directory, where it is there, says of tokens goes before what config.json says.
-// Throws Error(bad_input) that names file and key; a number that is no token of the vocabulary is left out, with a
-// note.
+// If the directory has a generation_config.json, its tokens override those of config.json. Throws Error(bad_input) that
+// names file and key; a number that is no token of the vocabulary is left out, with a note.
 void read_generation_config(const std::string& directory, HuggingFaceConfig& config);
 
 std::string to_hugging_face_text(const HuggingFaceConfig& config);    // config.json

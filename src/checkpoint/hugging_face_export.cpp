@@ -1,4 +1,4 @@
-// Parameters are streamed by rows, taps as they are mixed.
+// Parameters are streamed by rows; taps are written as the model mixes them.
 #include "checkpoint/hugging_face_export.h"
 
 #include <algorithm>
@@ -19,12 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tensor of the export: one parameter as it lies, or taps.
+// A tensor of the export: one parameter in its stored layout, or taps.
 struct Item {
   SafetensorsTensor tensor;
   std::string ours;    // empty for taps
   int64_t layer = -1;  // of taps
-  int stream = -1;     // of taps; −1: canonB, all three
+  int stream = -1;     // of taps; −1: canonB, for all three streams
 };
 
 std::vector<Item> items_of(const HuggingFaceConfig& config) {
@@ -102,7 +102,7 @@ class Exporter {
     std::vector<double> taps;
     if (item.stream >= 0) {
       taps = mixed_taps(rows_, model_, item.layer, item.stream);
-    } else {  // a kernel for each channel, those of one head alike
+    } else {  // a kernel for each channel, the same for all channels of a head
       const auto window = static_cast<int64_t>(item.tensor.shape.back());
       for (int stream = 0; stream < 3; ++stream) {
         const std::vector<double> mixed = mixed_taps(rows_, model_, item.layer, stream);

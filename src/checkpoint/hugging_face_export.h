@@ -1,4 +1,4 @@
-// Writing a model as a directory that Hugging Face's transformers loads.
+// Writes a model as a directory that Hugging Face's transformers loads.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace shiftron {
 
-// The form that holds `model`: llama where nothing shifts and the heads divide its width, which transformers' Llama
-// demands, else kv_shift.
+// The form for `model`: llama if nothing shifts and its width is a multiple of its heads, as transformers' Llama
+// demands; otherwise kv_shift.
 HuggingFaceForm usual_form(const ModelConfig& model);
 
 struct HuggingFaceExport {
-  HuggingFaceConfig config;                  // form: usual_form(); kv_shift holds all, canon those that shift
-  std::map<std::string, std::string> files;  // what lies beside: the tokenizer's files; name → bytes
+  HuggingFaceConfig config;                  // form: usual_form(); kv_shift holds any model, canon those that shift
+  std::map<std::string, std::string> files;  // further files, the tokenizer's; name → bytes
   uint64_t shard_bytes = 5'000'000'000;      // of elements in one file, at most
-  // Bytes of elements written so far, of how many.
+  // Bytes of elements written so far, and in total.
   std::function<void(uint64_t done, uint64_t total)> progress{};
-  // Called when all of it is in `directory`, before that gets its name; returns further files. What it throws ends the
-  // export.
+  // Called when all of it is in `directory`, before it gets its final name; returns further files. What it throws ends
+  // the export.
   std::function<std::map<std::string, std::string>(const std::string& directory)> check{};
-  std::function<void(const struct WrittenExport& written)> tell{};  // before the last trace of the export goes
+  std::function<void(const struct WrittenExport& written)> tell{};  // reports the result, before the mark is removed
 };
 
 struct WrittenExport {
@@ -33,11 +33,11 @@ struct WrittenExport {
   uint64_t bytes = 0;              // of all of them
 };
 
-// Writes the source's parameters as `directory`, which must not be there: to DIRECTORY.tmp first, which is removed
-// where anything fails and swept where an export was killed. Taps are written as they mix, float32 or wider; elements
-// in bfloat16 are those that a bf16 run's products read. Memory: a few megabytes. Errors: the directory is there, the
-// form does not hold the shift, a weight is not finite, a tensor is missing (bad_input); no room (crash); what the
-// source throws.
+// Writes the source's parameters as `directory`, which must not exist. Writes to DIRECTORY.tmp first; that is removed
+// if anything fails, and swept after an export was killed. Taps are written as the model mixes them, in float32 or
+// wider; bfloat16 elements are those that a bf16 run's matrix products read. Memory: a few megabytes. Errors: the
+// directory exists, the form cannot hold the shift, a weight is not finite, a tensor is missing (bad_input); no room
+// (crash); what the source throws.
 WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& how, const std::string& directory);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// Names by the end of ours; the model itself declares which parameters there are.
+// Translates names by how ours end; the model itself declares which parameters exist.
 #include "checkpoint/hugging_face_names.h"
 
 #include "core/check.h"

@@ -1,4 +1,4 @@
-// The model's parameters and Hugging Face's names of them.
+// The model's parameters and their names in Hugging Face's files.
 #pragma once
 
 #include <array>
@@ -10,8 +10,7 @@
 
 namespace shiftron {
 
-// One parameter as both sides name it. Elements lie in the same order: their shape is ours with heads and head_dim
-// merged.
+// One parameter under both names. Elements have the same order: their shape is ours with heads and head_dim merged.
 struct HuggingFaceName {
   std::string ours, theirs;  // theirs is empty for taps
   Shape shape;               // ours
@@ -20,7 +19,7 @@ struct HuggingFaceName {
   int stream = -1;  // of taps: 0 query, 1 key, 2 value
 };
 
-// In the order in which the model declares them. Declares a model: not to be called for each tensor.
+// In the order in which the model declares them. It builds a model's declarations, so do not call it for each tensor.
 std::vector<HuggingFaceName> hugging_face_names(const ModelConfig& model);
 
 std::string name_of_taps(int64_t layer, int stream);  // ours

@@ -1,4 +1,4 @@
-// Finding each logical tensor in the files; taps are small and read at once, the rest when it is asked for.
+// Finds each logical tensor in the files; taps are small and read at once, everything else on demand.
 #include "checkpoint/hugging_face_source.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMostTaps = 4;
 const char* const kStreams[] = {"query", "key", "value"};
-constexpr char kPacked[] = "W_pack.weight";  // query, key and value one behind the other
+constexpr char kPacked[] = "W_pack.weight";  // query, key and value, one after the other
 
 std::vector<double> values_of(const SafetensorsDirectory::Entry& entry) {
   std::vector<double> values(static_cast<size_t>(entry.tensor->count()));
@@ -26,7 +26,8 @@ struct HuggingFaceSource::Found {
   std::vector<double> taps{};  // [heads, count], oldest first; empty: none are stored
   int64_t count = 1;           // 1: the token itself
 
-  // How many of them a head uses. Kernels of one width for all streams are only filled up in front.
+  // How many of them a head uses. `is_filled_up`: kernels have one width for all streams, so some may be padded in
+  // front.
   int64_t needed(int64_t heads, bool is_filled_up) const {
     const auto all_are = [&](int64_t column, double value) {
       for (int64_t head = 0; head < heads; ++head) {
@@ -36,7 +37,7 @@ struct HuggingFaceSource::Found {
     };
     int64_t used = count;
     while (is_filled_up && used > 1 && all_are(count - used, 0)) --used;
-    return used == 1 && !all_are(count - 1, 1) ? 2 : used;  // 2: a factor alone
+    return used == 1 && !all_are(count - 1, 1) ? 2 : used;  // 2: one tap that is not 1, a factor
   }
 };
 
@@ -51,7 +52,7 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
                     ": this model divides every row of lm_head by its length when it computes logits; give "
                     "--norm-head, which does that once, at import");
   }
-  if (model.layers > static_cast<int64_t>(files_.tensors().size())) {  // before anything is made for each layer
+  if (model.layers > static_cast<int64_t>(files_.tensors().size())) {  // before anything is allocated for each layer
     throw_bad_input(directory, ": config.json says ", model.layers, " layers, the files hold ", files_.tensors().size(),
                     " tensors");
   }
@@ -66,8 +67,8 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
   finish({".rotary_emb.inv_freq"});  // which follows from rope_theta
 }
 
-// What is made by config.json's sizes is no larger than tensors that are there; a file cannot hold the product of sizes
-// that would overflow.
+// Checks sizes of config.json against the shapes of tensors, so that nothing larger than an existing tensor is
+// allocated. A product of sizes that would overflow cannot match, because no file holds so many elements.
 void HuggingFaceSource::check_sizes() {
   const ModelConfig& model = config_.model;
   const auto size = [](const char* key, int64_t value) { return std::string(key) + " " + std::to_string(value); };
@@ -151,7 +152,7 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
   return found;
 }
 
-// Either every layer has taps for a stream or, where config.json states none, no layer has.
+// Either every layer has taps for a stream or, if config.json states none, no layer has.
 std::vector<HuggingFaceSource::Found> HuggingFaceSource::stored_taps(int stream) {
   const bool is_canon = config_.form == HuggingFaceForm::canon;
   const int64_t stated = previous_tokens(config_.model.shift, stream);
@@ -178,7 +179,7 @@ std::vector<HuggingFaceSource::Found> HuggingFaceSource::stored_taps(int stream)
   return layers;
 }
 
-// Every layer gets as many taps as the stream has in any; those in front of what is stored are zero.
+// Every layer gets as many taps as the stream has in any layer; those that it lacks in front are zero.
 void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
   const bool is_canon = config_.form == HuggingFaceForm::canon;
   for (int stream = 0; stream < 3; ++stream) {
@@ -229,7 +230,7 @@ HuggingFaceSource::Place HuggingFaceSource::weight_place(const HuggingFaceName& 
   return {.entry = &take(theirs, name.their_shape), .norm_rows = is_head && norm_head_};
 }
 
-// Where the head is tied, files may hold it all the same; then it must be the embedding.
+// Files may hold a tied head too; it must then equal the embedding.
 void HuggingFaceSource::check_tied_head() {
   const Entry* head = take_if_there("lm_head.weight");
   if (head == nullptr) return;

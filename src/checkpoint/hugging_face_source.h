@@ -12,8 +12,8 @@
 namespace shiftron {
 
 struct HuggingFaceImport {
-  // Previous tokens of query, key and value; nothing: what the files hold. Taps in front of those that they hold are
-  // those of the identity; fewer than they hold are refused.
+  // Previous tokens of query, key and value; nothing: as many as the files hold. If there are more than that, the older
+  // taps are zero, as in the identity; fewer are refused.
   std::array<std::optional<int>, 3> previous{};
   bool norm_head = false;  // divide every row of the head by its length; a tied head is then untied
 };
@@ -21,7 +21,7 @@ struct HuggingFaceImport {
 class HuggingFaceSource : public SafetensorsSource {
  public:
   // config.json and safetensors: transformers' Llama, KVShiftLlama, LlamaCanon, Baichuan-M1, and the names and shapes
-  // that models with KV shift were published under. Throws Error(bad_input) that names file and tensor: what is
+  // under which models with KV shift were published. Throws Error(bad_input) that names file and tensor if one is
   // missing, has another shape, or is not used.
   HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how = {});
 

@@ -16,13 +16,13 @@ namespace {
   throw Error(message, ExitCode::no_checkpoint);
 }
 
-// What a person needs of a value.
+// A value for messages, shortened.
 std::string shown(const nlohmann::json& value) {
   const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// Refuses keys that stand twice too.
+// Also refuses duplicate keys.
 class StrictOutline : public JsonOutline {
  public:
   explicit StrictOutline(const std::string& source)

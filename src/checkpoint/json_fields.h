@@ -9,7 +9,7 @@
 
 namespace shiftron {
 
-inline constexpr int kDeepestJson = 32;  // lists and objects in each other
+inline constexpr int kDeepestJson = 32;  // nesting of lists and objects
 
 // Throws Error(no_checkpoint) that begins with `source`.
 nlohmann::json parse_strict_json(const std::string& text, const std::string& source);
@@ -17,7 +17,7 @@ nlohmann::json parse_strict_json(const std::string& text, const std::string& sou
 // The fields of one JSON object. Every fault throws Error(no_checkpoint): "manifest.json: boxes[3].bytes is …".
 class JsonFields {
  public:
-  // `object` must have exactly `keys`. `place` names it in messages: "" at the top, else "boxes[3]".
+  // `object` must have exactly `keys`. `place` names it in messages: "" at the top, otherwise "boxes[3]".
   JsonFields(const nlohmann::json& object, const std::string& source, const std::string& place,
              std::initializer_list<const char*> keys);
 
@@ -25,7 +25,7 @@ class JsonFields {
   const std::string& text(const char* key, size_t longest) const;
   const nlohmann::json& array(const char* key) const;
   const nlohmann::json& object(const char* key) const;
-  // One whole number of an array, as number().
+  // One whole number of an array, like number().
   uint64_t number_of(const nlohmann::json& value, const std::string& key, uint64_t least, uint64_t most) const;
   uint64_t hex64_of(const nlohmann::json& value, const std::string& key) const;
   [[noreturn]] void fail(const std::string& key, const std::string& fault) const;

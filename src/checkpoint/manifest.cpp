@@ -41,7 +41,7 @@ std::string to_line(const json& value) {
   return value.dump();
 }
 
-// A list with one entry a line.
+// A list with one entry per line.
 template <typename Entry, typename ToJson>
 std::string lines(const std::vector<Entry>& entries, ToJson to_entry) {
   std::string text = "[";
@@ -61,7 +61,7 @@ Shape read_shape(const JsonFields& fields, const char* key, uint64_t least, int 
   return shape;
 }
 
-// count · size where that stays below kMost.
+// bytes = count · size; false if that exceeds kMost.
 bool checked_bytes(const Shape& shape, DType dtype, uint64_t& bytes) {
   bytes = static_cast<uint64_t>(size_of(dtype));
   for (int dim = 0; dim < shape.dims(); ++dim) {
@@ -158,7 +158,7 @@ void check_no_shared_bytes(const Manifest& manifest, const std::string& source) 
   }
 }
 
-// The hash that the first line states, which must be that of the text after it.
+// The hash that the first line states, checked against the text after it.
 std::string checked_hash(const std::string& text, const std::string& source) {
   const size_t begin = kHashBegin.size() + kHashDigits + kHashEnd.size();
   if (text.size() < begin || text.compare(0, kHashBegin.size(), kHashBegin) != 0 ||

@@ -55,15 +55,15 @@ struct Manifest {
   std::string hash{};  // of the text it was read from, as its first line states it; "" if it was not read
 
   uint64_t bytes() const;  // of all files
-  // Path inside the file: "parameters/NAME" where the box is the whole tensor, else "parameters/NAME@OFFSET,OFFSET".
+  // Path inside the file: "parameters/NAME" if the box is the whole tensor, otherwise "parameters/NAME@OFFSET,OFFSET".
   std::string dataset(const ManifestBox& box) const;
   const ManifestFile* find_file(const std::string& name) const;  // or null
 };
 
-// False of parameters alone.
+// False if there are parameters alone.
 bool has_moments(const std::vector<ManifestTensor>& tensors);
 
-// JSON; its first line holds the hash of all bytes behind that line.
+// JSON; its first line holds the hash of all bytes after that line.
 std::string to_text(const Manifest& manifest);
 // Checks the hash and every field: names, bounds, sizes, that no two boxes share bytes. Does not check tiling.
 // Throws Error(no_checkpoint) that begins with `source` and names the field.
@@ -72,8 +72,8 @@ Manifest parse_manifest(const std::string& text, const std::string& source);
 void check_tiling(const Manifest& manifest, const std::string& source);
 // Throws Error(no_checkpoint) unless the trainer's state holds its "configuration" and its "trainer".
 void check_state(const Manifest& manifest, const std::string& source);
-// One manifest out of those of several ranks, tensors sorted; content is taken from the first.
-// Throws Error(crash) where ranks disagree about a tensor.
+// Merges the manifests of several ranks; tensors are sorted, content is taken from the first. Throws Error(crash) if
+// ranks disagree about a tensor.
 Manifest merge(const std::vector<Manifest>& parts);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// Names and orders of rows of megatron/core/models/gpt and megatron/core/transformer.
+// Names and row orders as in megatron/core/models/gpt and megatron/core/transformer.
 #include "checkpoint/megatron_source.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 using Json = TheirConfig;
 constexpr int kMostPrevious = 3;
 constexpr char kExtraState[] = "_extra_state";  // of scaled types
-constexpr uint64_t kMostLayers = 10'000;        // something is made for each before its tensors are looked at
+constexpr uint64_t kMostLayers = 10'000;        // each gets an entry before its tensors are checked
 constexpr char kQkv[] = "self_attention.linear_qkv.weight", kProjection[] = "self_attention.linear_proj.weight";
 constexpr char kUp[] = "mlp.linear_fc1.weight", kDown[] = "mlp.linear_fc2.weight";
 constexpr char kTable[] = "embedding.word_embeddings.weight", kHead[] = "output_layer.weight";
 
-// A key of Llama's config.json; ours and Megatron-LM's.
+// Keys of Llama's config.json, each with ours and Megatron-LM's.
 constexpr std::array<std::array<const char*, 3>, 11> kKeys = {
     {{"num_hidden_layers", "layers", "num_layers"},
      {"hidden_size", "hidden", "hidden_size"},
@@ -51,7 +51,7 @@ bool holds_safetensors(const std::string& directory) {
   return holds(directory, "model.safetensors") || holds(directory, "model.safetensors.index.json");
 }
 
-// A file as torch.distributed or older Megatron-LM write it; "" where there is none.
+// A file as torch.distributed or older Megatron-LM write it; "" if there is none.
 std::string pickle_in(const std::string& directory) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
@@ -62,7 +62,7 @@ std::string pickle_in(const std::string& directory) {
   return "";
 }
 
-// The directory itself, where it is none of pickles.
+// Returns the directory; refuses one that holds pickles alone.
 const std::string& without_pickles(const std::string& directory) {
   const std::string pickle = pickle_in(directory);
   if (!holds_safetensors(directory) && !pickle.empty()) refuse_pickles(directory, pickle);
@@ -73,12 +73,12 @@ bool has_megatron_tensors(const std::string& directory) {
   try {
     const SafetensorsDirectory files(directory);
     return files.find(kTable) != nullptr || files.find("model." + std::string(kTable)) != nullptr;
-  } catch (const Error&) {  // whoever imports it is told why
+  } catch (const Error&) {  // the import reports why
     return false;
   }
 }
 
-// Arguments that say the same in another way, or nothing.
+// Rewrites arguments that say the same in another way, and drops those that say nothing.
 Json with_plain_arguments(Json json, const std::string& path) {
   constexpr char kUntied[] = "untie_embeddings_and_output_weights";
   if (has_key(json, kUntied)) {
@@ -91,9 +91,9 @@ Json with_plain_arguments(Json json, const std::string& path) {
     }
     json["tie_word_embeddings"] = tied;
   }
-  // Without grouped queries Megatron-LM takes as many groups as heads, whatever this number is.
+  // Without grouped queries Megatron-LM uses as many groups as heads, whatever this number is.
   if (has_key(json, "group_query_attention") && json["group_query_attention"] == false) json.erase("num_query_groups");
-  // What positions there may be, beside the length that the model was trained on.
+  // With the length that the model was trained on, max_position_embeddings is only the number of possible positions.
   if (has_key(json, "seq_length") || has_key(json, "sequence_length")) json.erase("max_position_embeddings");
   return json;
 }
@@ -118,7 +118,7 @@ Json with_llama_keys(Json json, const std::string& path) {
   return json;
 }
 
-// Of a tensor that holds all of them.
+// The number of layers that a stacked tensor holds.
 uint64_t layers_of(const SafetensorsDirectory::Entry& entry) {
   const std::vector<uint64_t>& shape = entry.tensor->shape;
   return shape.empty() || entry.tensor->count() == 0 ? 0 : shape[0];
@@ -134,7 +134,7 @@ std::string import_format_of(const std::string& directory) {
   return has_tensors || holds(directory, "config.json") ? "hf" : "";
 }
 
-// Of the tensor that holds all layers, or null.
+// The tensor that stacks all layers, or null.
 const SafetensorsSource::Entry* MegatronSource::stacked(const std::string& ending) const {
   return files_.find(prefix_ + "decoder.layers." + ending);
 }
@@ -143,7 +143,7 @@ const SafetensorsSource::Entry* MegatronSource::entry_of(int64_t layer, const st
   return files_.find(prefix_ + "decoder.layers." + std::to_string(layer) + "." + ending);
 }
 
-// Of the tensors that hold all of them, or how many numbers stand in the names. Throws where these tensors disagree.
+// From the stacked tensors, otherwise the count of layer numbers in the names. Throws if stacked tensors disagree.
 uint64_t MegatronSource::count_layers() const {
   const std::string prefix = prefix_ + "decoder.layers.";
   std::set<std::string> numbers;
@@ -189,7 +189,7 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
   finish({kExtraState, "rotary_pos_emb.inv_freq"});  // which follows from RoPE's base
 }
 
-// Sizes that are not given are those of the tensors.
+// Sizes that are not given are taken from the tensors.
 void MegatronSource::read_config(const std::string& path) {
   const Json given = read_their_config(path);
   refuse_other_models(given, path);
@@ -250,7 +250,7 @@ void MegatronSource::read_config(const std::string& path) {
   }
   config_ = parse_hugging_face_config(json, path);
   if (config_.form != HuggingFaceForm::llama) throw_bad_input(path, ": model_type must be llama, or left out");
-  const ModelConfig& model = config_.model;  // before anything is made of its sizes
+  const ModelConfig& model = config_.model;  // checked before anything is allocated from its sizes
   const uint64_t stated = (static_cast<uint64_t>(model.heads) + 2 * static_cast<uint64_t>(model.kv_heads)) *
                           static_cast<uint64_t>(model.head_dim);
   if (stated != rows) {
@@ -259,7 +259,7 @@ void MegatronSource::read_config(const std::string& path) {
   }
 }
 
-// The first of the names that is there, of a layer by itself or of all.
+// The layer's tensor under one of these names, by itself or stacked with all layers; refuses two of them.
 MegatronSource::Place MegatronSource::layer_place(int64_t layer, const Names& endings,
                                                   const std::vector<uint64_t>& shape) {
   const std::string prefix = prefix_ + "decoder.layers.", own = prefix + std::to_string(layer) + ".";
@@ -281,7 +281,7 @@ MegatronSource::Place MegatronSource::layer_place(int64_t layer, const Names& en
           .first = static_cast<uint64_t>(layer) * SafetensorsTensor{.name = {}, .shape = shape}.count()};
 }
 
-// Megatron-LM pads the vocabulary: rows behind vocab_size stand for no token.
+// Megatron-LM pads the vocabulary: rows from vocab_size on belong to no token.
 MegatronSource::Place MegatronSource::vocabulary_place(const std::string& name) {
   const auto vocab = static_cast<uint64_t>(config_.model.vocab), hidden = static_cast<uint64_t>(config_.model.hidden);
   const Entry* entry = files_.find(prefix_ + name);

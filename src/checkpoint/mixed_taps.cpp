@@ -1,4 +1,4 @@
-// Resolved by the model's own kernel, on the host.
+// Computed by the model's own kernel, on the host.
 #include "checkpoint/mixed_taps.h"
 
 #include <algorithm>

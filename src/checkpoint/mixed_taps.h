@@ -1,4 +1,4 @@
-// Taps of the KV shift as the model mixes them, where what is stored are weights of another form (gate, clamp).
+// Taps of the KV shift as the model mixes them, for models whose stored weights have another form (gate, clamp).
 #pragma once
 
 #include <map>
@@ -12,14 +12,15 @@
 
 namespace shiftron {
 
-// [heads, previous + 1] of a stream (0 query, 1 key, 2 value) of a layer, oldest first; the token itself where it has
-// no shift. Throws Error(bad_input) where `rows`, of such a model, lack them, or have them in another shape.
+// [heads, previous + 1] of a stream (0 query, 1 key, 2 value) of a layer, oldest first; the token itself if the stream
+// has no shift. `rows` must be those of such a model; throws Error(bad_input) if the taps are missing or have another
+// shape.
 std::vector<double> mixed_taps(StoredRows& rows, const ModelConfig& model, int64_t layer, int stream);
 
-// Another source's tensors, but for taps as they are mixed, in the type that their sums have.
+// Another source's tensors, with its taps replaced by those that are mixed, in their accumulation type.
 class MixedTaps : public TensorSource {
  public:
-  MixedTaps(std::unique_ptr<TensorSource> source, const ModelConfig& model);  // of such a model
+  MixedTaps(std::unique_ptr<TensorSource> source, const ModelConfig& model);  // the source's model
   const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
   void read(int index, const Box& box, void* to) override;
   int find(TensorGroup group, const std::string& name) const override { return source_->find(group, name); }

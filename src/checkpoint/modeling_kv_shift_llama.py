@@ -16,7 +16,7 @@ import transformers
 from packaging import version
 from torch import nn
 
-TESTED = ("5.23.0", "5.24.0")  # releases of transformers, oldest first, with which generation was held against recomputation
+TESTED = ("5.23.0", "5.24.0")  # releases of transformers, oldest first, with which generation was compared with recomputation
 
 
 def check_release(found):
@@ -40,7 +40,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 
-CACHE_NAMES = ("cache", "past_key_values")  # since 5.24, and before; both are taken from callers
+CACHE_NAMES = ("cache", "past_key_values")  # since 5.24, and before; callers may use either
 CACHE = next((name for name in CACHE_NAMES if name in inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters), None)
 if CACHE is None:
     raise ImportError(f"transformers {transformers.__version__} has a name for the cache that this model's code does not know: "
@@ -342,7 +342,7 @@ class KVShiftLlamaPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)  # matrices, embeddings, norms
         if isinstance(module, KVShiftAttention):
             for taps in (module.conv_q, module.conv_k, module.conv_v):
-                if taps is not None:  # shares of U(0, 1); the oldest row gets what is left of 1
+                if taps is not None:  # shares of U(0, 1); the oldest row gets the rest of 1
                     shares = torch.rand_like(taps)
                     shares[..., 0] = 1 - shares[..., 1:].sum(-1)
                     init.copy_(taps, shares)
@@ -373,7 +373,7 @@ class KVShiftLlamaModel(KVShiftLlamaPreTrainedModel):
         if position_ids is None:
             start = 0 if cache is None else cache.get_seq_length()
             position_ids = torch.arange(start, start + tokens, device=x.device)[None]
-        mask = create_causal_mask(self.config, x, attention_mask, cache, position_ids)  # by place: names differ between releases
+        mask = create_causal_mask(self.config, x, attention_mask, cache, position_ids)  # positional: names differ between releases
         real = None  # [b, t]: rows that are text, where a mask tells them from padding
         if attention_mask is not None and attention_mask.dim() == 2:
             real = attention_mask[:, -tokens:].to(torch.bool)
@@ -411,7 +411,7 @@ class KVShiftLlamaForCausalLM(KVShiftLlamaPreTrainedModel, GenerationMixin):
         self.post_init()
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *arguments, **keywords):
-        # Here and not only in forward: what generate asks of the cache before the first forward must reach our layers.
+        # Here and not only in forward: what generate asks the cache before the first forward must reach our layers.
         given = given_cache(*(model_kwargs.pop(name, None) for name in CACHE_NAMES))
         if given is not None:
             if generation_config.use_cache is False:

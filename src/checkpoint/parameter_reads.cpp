@@ -1,4 +1,4 @@
-// Parameters out of blocks and rows of a step.
+// Fills parameters from blocks and rows of a step.
 #include "checkpoint/parameter_reads.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace shiftron {
 namespace {
 
-// Elements of a parameter from `first` on, of the step's type, cast where the model's is another. `write`: to it.
+// Calls `write` for elements of a parameter from `first` on, cast to the model's type if the step's differs.
 template <typename Write>
 void write_cast(DType there, const WantedTensor& entry, int64_t first, int64_t count, const std::byte* values,
                 Write write) {
@@ -30,8 +30,8 @@ void write_cast(DType there, const WantedTensor& entry, int64_t first, int64_t c
   }
 }
 
-// What does not come block by block: by rows that together hold a few blocks. A helper reads the next rows while those
-// before them are written.
+// Reads what cannot be read block by block, in groups of rows that together hold a few blocks. A helper thread reads
+// the next rows while the previous ones are written.
 class RowsReader {
  public:
   RowsReader(StepReader& reader, const ParameterSet& set, int threads)
@@ -52,7 +52,7 @@ class RowsReader {
       write_arrived();
     });
   }
-  // Until all of it is written; nobody else uses the reader before.
+  // Waits until all of it is written; nobody else may use the reader before.
   void finish() {
     helper_.finish();
     std::swap(arrived_, coming_);
@@ -61,7 +61,7 @@ class RowsReader {
 
  private:
   struct Rows {
-    const WantedTensor* entry = nullptr;  // null: none
+    const WantedTensor* entry = nullptr;  // null: nothing
     DType type = DType::float32;          // of the values
     int64_t begin = 0;
     std::vector<std::byte> values{};
@@ -93,7 +93,8 @@ void clear(const WantedTensor& entry, const ParameterSet& set) {
   }
 }
 
-// Where a box of a parameter goes that begins with its element `begin`; nothing where only rows can be written.
+// Where the elements of a box go, the first being element `begin` of its parameter; nothing if only rows can be
+// written.
 std::optional<StepReader::Destination> destination_of(DType there, const WantedTensor& entry, int64_t begin,
                                                       const ParameterSet& set) {
   if (there == entry.tensor.dtype) {
@@ -151,14 +152,14 @@ void read_into(StepReader& reader, const std::vector<WantedTensor>& wanted, cons
     const WantedTensor* entry;
     const Box* box;
     int64_t begin;
-    std::optional<int64_t> place;                // of the part in the box, if it can come by blocks
+    std::optional<int64_t> place;                // of the part in the box, if it can be read by blocks
     const StepReader::Destination* destination;  // null: by rows
   };
   std::vector<Read> reads;
   std::deque<StepReader::Destination> destinations;
   for (const WantedTensor& entry : wanted) {
     const int tensor = reader.find(entry.tensor.group, entry.tensor.name);
-    if (tensor < 0) {  // moments of a step of parameters alone
+    if (tensor < 0) {  // moments, which a step of parameters alone lacks
       clear(entry, set);
       continue;
     }
@@ -174,21 +175,21 @@ void read_into(StepReader& reader, const std::vector<WantedTensor>& wanted, cons
         destinations.push_back(*found);
         for (Read& read : of_box) read.destination = &destinations.back();
       } else {
-        of_box.resize(std::min<size_t>(1, of_box.size()));  // rows of the whole box
+        of_box.resize(std::min<size_t>(1, of_box.size()));  // replaced by rows of the whole box
       }
       reads.insert(reads.end(), of_box.begin(), of_box.end());
       begin += box.extent.count();
     }
   }
   std::ranges::stable_sort(reads, {}, &Read::part);
-  std::vector<StepReader::BlockRead> blocks;  // straight to their destinations, not yet read
+  std::vector<StepReader::BlockRead> blocks;  // to be read straight to their destinations
   RowsReader rows(reader, set, threads);
   const auto finish = [&] {
     reader.read_blocks(blocks, threads);
     blocks.clear();
     rows.finish();
   };
-  bool by_rows = false;  // the read before
+  bool by_rows = false;  // whether the previous read was
   for (const auto& [part, tensor, entry, box, begin, place, destination] : reads) {
     if (by_rows != (destination == nullptr)) finish();
     by_rows = destination == nullptr;

@@ -1,4 +1,4 @@
-// What a rank takes of a step into its parameters, whatever layout wrote it.
+// What a rank reads from a step into its parameters, independent of the layout that wrote it.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace shiftron {
 
-// A tensor of the model and the boxes of it that this rank needs: elements of a parameter, from `begin` on, one box
-// behind the other.
+// A tensor of the model and the boxes of it that this rank needs. One after the other, they hold the elements of
+// `parameter` from `begin` on.
 struct WantedTensor {
   ManifestTensor tensor;
   std::vector<Box> boxes;
@@ -22,18 +22,18 @@ struct WantedTensor {
 };
 
 struct Wanted {
-  bool moments = false;  // what the set keeps of them, where it has them
-  bool kept = false;     // of masters too that alone, not all of them
+  bool moments = false;  // also the moments that the set keeps, if any
+  bool kept = false;     // of masters only the part that this rank keeps
 };
 std::vector<WantedTensor> wanted_of(const ParameterSet& set, const Wanted& wanted);
 
 std::vector<ManifestTensor> tensors_of(const std::vector<WantedTensor>& wanted);
-// The lists of all ranks, on every rank: each once, since those of a stage are alike.
+// The lists of all ranks, on every rank; equal lists, such as those of one stage, appear once.
 std::vector<Manifest> gather_tensors(ControlPlane& world, const std::vector<WantedTensor>& wanted);
 
-// Reads all of it into the set, whose tensors may be of another type; moments that the step lacks become zero. Files
-// are read front to back, by blocks where they go to the host's memory; what does not is read box by box. Throws
-// Error(no_checkpoint) where the step is damaged; the set is partly written then.
+// Reads everything into the set, casting if types differ; moments that the step lacks become zero. Files are read front
+// to back: block by block into the host's memory, otherwise box by box. Throws Error(no_checkpoint) if the step is
+// damaged; the set is then partly written.
 void read_into(StepReader& reader, const std::vector<WantedTensor>& wanted, const ParameterSet& set, int threads);
 
 }  // namespace shiftron

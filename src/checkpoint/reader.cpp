@@ -19,8 +19,8 @@ namespace {
 constexpr uint64_t kKeptBytes = uint64_t{32} << 20;  // of blocks
 constexpr uint64_t kMostKept = 64;
 constexpr uint64_t kMostKeptBytes = uint64_t{512} << 20;  // of blocks that rows cross
-constexpr uint64_t kPieceBytes = uint64_t{256} << 10;     // read, hashed and taken while it is in the core's cache
-constexpr uint64_t kLargestRead = uint64_t{1} << 30;      // of a file that is read whole, the tokenizer
+constexpr uint64_t kPieceBytes = uint64_t{256} << 10;     // read, hashed and passed on while it is in the core's cache
+constexpr uint64_t kLargestRead = uint64_t{1} << 30;      // of a file that is read whole: the tokenizer
 
 }  // namespace
 
@@ -204,7 +204,8 @@ const std::byte* StepReader::block(int box, uint64_t index) {
 
 void StepReader::read(int tensor, const Box& box, void* to) {
   const std::vector<Part> parts = parts_of(tensor, box);
-  // What is read next goes on in the block that this part ends in, which it may have begun one block before.
+  // The next rows continue in the block in which this part ends, and the part may have begun one block before: two
+  // blocks each.
   const auto crossed = std::ranges::count_if(parts, [&](const Part& part) {
     const Box& stored = manifest_.boxes[static_cast<size_t>(part.stored)].box;
     return intersect(stored, box) != stored;
@@ -245,7 +246,7 @@ std::string read_manifest_file(const std::string& step_directory, const Manifest
     const FileDescriptor descriptor = FileDescriptor::open_for_reading(path);
     if (descriptor.size() != file.bytes) throw_crash(path, " has ", descriptor.size(), " bytes");
     if (file.bytes > kLargestRead) throw_crash(path, " is too large, at most ", kLargestRead, " bytes are read");
-    bytes.resize(file.bytes);  // behind both: a manifest may state any size
+    bytes.resize(file.bytes);  // only after both checks: a manifest may state any size
     descriptor.read_at(0, bytes.data(), bytes.size());
   } catch (const Error& error) {
     pass_on_other_than_faults(step_directory, error);

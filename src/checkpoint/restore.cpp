@@ -19,8 +19,8 @@
 namespace shiftron {
 namespace {
 
-// Empty where the step at `path` holds the tensors of `expected` with their shapes and types; `whole`: and no others of
-// the groups that are expected. A step of parameters alone need not hold moments, and may be of another type.
+// Empty if the step at `path` holds the tensors of `expected` with their shapes and types and, with `whole`, no others
+// of the expected groups. A step of parameters alone need not hold moments, and may have another type.
 std::string model_mismatch(const std::string& path, const Manifest& manifest,
                            const std::vector<ManifestTensor>& expected, bool whole) {
   const bool bare = !has_moments(manifest.tensors);
@@ -63,13 +63,13 @@ std::string model_mismatch(const std::string& path, const Manifest& manifest,
   return text;
 }
 
-// As it stands in the state; null where it does not.
+// As stored in the state; null if it is missing.
 nlohmann::json applied_updates(const std::string& state_json) {
   const nlohmann::json state = nlohmann::json::parse(state_json);
   return state.value("trainer", nlohmann::json::object()).value("applied_updates", nlohmann::json());
 }
 
-// Empty where training may go on from the step with the moments of `expected`, if there are any.
+// Empty if training can resume from the step with the moments of `expected`, if there are any.
 std::string moments_fault(const std::string& path, const Manifest& manifest,
                           const std::vector<ManifestTensor>& expected) {
   if (!has_moments(expected) || has_moments(manifest.tensors)) return "";
@@ -82,7 +82,7 @@ std::string moments_fault(const std::string& path, const Manifest& manifest,
          shell_word(path) + " --format shiftron --output RUN";
 }
 
-// What a run should know of how a step is read into masters of `type`.
+// Logs how the step differs from the masters that it is read into.
 void tell_casts(const std::string& path, const Manifest& manifest, const ParameterSet& set, bool with_moments,
                 Log& log) {
   if (with_moments && set.training() && !has_moments(manifest.tensors)) {
@@ -110,7 +110,7 @@ CheckpointContent content_of(const Manifest& manifest, std::string tokenizer_mod
           .code_version = manifest.code_version};
 }
 
-// What rank 0 tells the others to do; travels as one text: kind, then the fields, each on a line, then the body.
+// What rank 0 tells the others to do. It is sent as one text: kind and path, a line break, the body.
 struct Order {
   enum class Kind : char { nothing = 'n', read = 'r', done = 'd', no_valid = 'v', mismatch = 'm', system = 's' };
   Kind kind = Kind::nothing;
@@ -124,7 +124,7 @@ Order exchange(ControlPlane& world, const Order& order) {
   return {static_cast<Order::Kind>(text.at(0)), text.substr(1, end - 1), text.substr(end + 1)};
 }
 
-// Rank 0's side: which step comes next, and what was wrong with those before.
+// Rank 0's side: which step comes next, and what was wrong with the previous ones.
 class Chooser {
  public:
   Chooser(const std::string& directory, std::optional<int64_t> which, std::vector<ManifestTensor> expected, Log& log,
@@ -138,7 +138,7 @@ class Chooser {
 
   Order next();
   Order reject(const std::string& fault);  // the step of the last order cannot be read
-  // The machine refused, and the step may be whole.
+  // The machine failed, so the step may be valid.
   Order refused(const std::string& reason) const {
     return {Order::Kind::system, "", unreadable_step(steps_[at_].path, reason)};
   }
@@ -198,14 +198,14 @@ Order Chooser::next() {
   }
 }
 
-// Whatever is wrong with a step leaves with no_checkpoint; the rest, a GPU's faults and lack of memory too, is not of
+// Faults of a step have the code no_checkpoint; all others, such as a GPU's faults or lack of memory, say nothing about
 // its content.
 bool is_of_the_machine(const std::exception& error) {
   return as_error(error).code() != ExitCode::no_checkpoint;
 }
 
 // Whether this rank does not find the files of a step, with their sizes, that rank 0 has just found: its host sees an
-// older state of the file system (a stale cache), or another folder. The step may be whole.
+// older state of the file system (a stale cache), or another folder. The step may be valid.
 bool sees_other_files(const Order& order) {
   try {
     const Manifest manifest = parse_manifest(order.body, order.path + "/" + kManifestName);
@@ -215,7 +215,7 @@ bool sees_other_files(const Order& order) {
   }
 }
 
-// Those that are not empty.
+// Joins the texts that are not empty.
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() || text.empty() ? "" : "; ") + text;
@@ -237,14 +237,14 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     try {
       chooser.emplace(directory, which, std::move(expected), log, options);
       order = chooser->next();
-    } catch (const std::exception& error) {  // the folder of steps, which rank 0 alone lists
+    } catch (const std::exception& error) {  // from the folder of steps, which rank 0 alone lists
       const Error told = as_error(error);
       if (told.code() != ExitCode::crash) throw;
       order = {Order::Kind::system, "", told.what()};
     }
   }
   std::optional<StepReader> reader;
-  std::string path;  // of the step that it reads
+  std::string path;  // of the step that is read
   while (true) {
     order = exchange(world, order);
     if (order.kind == Order::Kind::nothing) return std::nullopt;
@@ -258,7 +258,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     }
     path = order.path;
     std::string fault;
-    bool refused = false;  // by the machine
+    bool refused = false;  // the machine failed, not the step
     std::string tokenizer;
     try {
       reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));

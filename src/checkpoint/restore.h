@@ -1,4 +1,4 @@
-// Restoring: a step saved under any layout is read into the boxes of this one.
+// Restoring: reads a step that was saved under any layout into the boxes of this one.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace shiftron {
 
 struct RestoreOptions {
   int threads = 1;  // that read and hash together
-  // Called by every rank behind its reads: sends what each has written of divided masters' weights to the others. A
-  // rank then reads that alone of them; else all.
+  // Called by every rank after its reads: sends what each has written of the weights of divided masters to the others.
+  // A rank then reads only its own part of them, otherwise all.
   std::function<void()> gather{};
   StepReader::ReadVisitor at_read{};  // every read of a file
   // Rank 0 calls it for every step that cannot be used, newest first.
@@ -25,12 +25,12 @@ struct RestoreOptions {
 };
 
 // Every rank of `world` calls it. Reads the newest step of `directory` that every rank can read without a fault, or
-// exactly step `which`; faults are logged. Fills masters, and moments where the set has them. Nothing: the directory
-// holds no step. Errors, alike on every rank: steps are there, none is valid (no_checkpoint, each with its fault); the
-// step belongs to another model, or `which` is not there (bad_input).
-// A step of parameters alone is taken where its trainer has applied no update: moments then start at zero, and
-// parameters of another type are cast to this one (logged). A step with moments is read in its own type or refused: a
-// run goes on bit by bit.
+// exactly step `which`; faults are logged. Fills masters, and moments if the set has them. Returns nothing if the
+// directory holds no step. Errors, the same on every rank: steps exist but none is valid (no_checkpoint, with the fault
+// of each); the step belongs to another model, or `which` does not exist (bad_input).
+// A step of parameters alone is accepted if its trainer has applied no update: moments then start at zero, and
+// parameters of another type are cast to this one (logged). A step with moments is read in its own type or refused, so
+// that a run resumes bit for bit.
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
                                                  ParameterSet& set, ControlPlane& world, Log& log,
                                                  const RestoreOptions& options = {});
@@ -38,18 +38,18 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
 struct LoadOptions {
   bool with_moments = false;
   int threads = 1;                    // that read and hash together
-  Log* log = nullptr;                 // is told of casts
+  Log* log = nullptr;                 // receives a line about casts
   StepReader::ReadVisitor at_read{};  // every read of a file
 };
-// One rank alone, for evaluation under any layout. Throws Error(no_checkpoint) where something is damaged,
-// Error(bad_input) where the step belongs to another model. Casts as load_checkpoint() does.
+// Called by one rank alone, for evaluation under any layout. Throws Error(no_checkpoint) if something is damaged,
+// Error(bad_input) if the step belongs to another model. Casts like load_checkpoint().
 void load_parameters(const std::string& step_directory, ParameterSet& set, const LoadOptions& options = {});
 
-// Whether training may begin from the parameters of a step alone, with moments of zero: where no update is behind them.
+// Whether training may begin from a step's parameters alone, with moments of zero: only if no update was applied.
 bool may_begin_without_moments(const std::string& state_json);
 
 // Everything but the tensors. Throws Error(no_checkpoint).
 CheckpointContent read_content(const std::string& step_directory);
-CheckpointContent read_content(const std::string& step_directory, const Manifest& manifest);  // which was read
+CheckpointContent read_content(const std::string& step_directory, const Manifest& manifest);  // already read
 
 }  // namespace shiftron

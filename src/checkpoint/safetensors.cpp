@@ -29,17 +29,17 @@ bool multiply(uint64_t a, uint64_t b, uint64_t& product) {
 }
 
 // {"NAME": {"dtype": T, "shape": [..], "data_offsets": [begin, end]}, .., "__metadata__": {"KEY": "VALUE"}}; any other
-// form is a fault. Memory: what it keeps of the tensors.
+// form is a fault. Needs memory only for what it keeps of the tensors.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   struct Found {
     SafetensorsTensor tensor;
-    uint64_t begin = 0, end = 0;  // counted from the first byte behind the header
+    uint64_t begin = 0, end = 0;  // counted from the first byte after the header
   };
   std::vector<Found> tensors;
   std::map<std::string, std::string> metadata;
   std::string fault;             // the first one
-  bool is_unknown_type = false;  // the fault: a format that goes on has types that this program does not know
+  bool is_unknown_type = false;  // the fault is a type that this program does not know; newer files may have such types
 
   bool start_object(std::size_t) override {
     if (place_ == Place::start) return enter(Place::top);
@@ -151,7 +151,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   Place place_ = Place::start;
   std::string key_;
-  std::optional<std::string> name_;  // of the tensor that is read
+  std::optional<std::string> name_;  // of the tensor being read
   std::set<std::string> names_;
   Found current_;
   bool has_type_ = false, has_shape_ = false, has_offsets_ = false;
@@ -159,10 +159,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   uint64_t metadata_bytes_ = 0;
 };
 
-// Empty where the tensor's sizes fit each other; sets nothing.
+// Empty if the tensor's sizes are consistent; changes nothing.
 std::string size_fault(const HeaderReader::Found& found) {
   const SafetensorsTensor& tensor = found.tensor;
-  uint64_t bytes = 1;  // elements first, so that [2⁶², 0] is as empty here as in the reference implementation
+  uint64_t bytes = 1;  // elements come first, so that [2⁶², 0] is as empty here as in the reference implementation
   bool fits = true;
   for (const uint64_t extent : tensor.shape) fits = fits && multiply(bytes, extent, bytes);
   if (!fits || !multiply(bytes, size_of(tensor.type), bytes)) return "its shape " + tensor.shape_text() + " overflows";
@@ -299,11 +299,11 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor
   std::string header(static_cast<size_t>(length), '\0');
   file_.read_at(kLengthBytes, header.data(), header.size());
   if (header.empty() || header[0] != '{') refuse("its header does not begin with {");
-  if (header.find('\0') != header.npos) refuse("its header holds a zero byte");  // which would end it for the parser
+  if (header.find('\0') != header.npos) refuse("its header holds a zero byte");  // at which the parser would stop
   if (!nlohmann::json::sax_parse(header, &reader) || !reader.fault.empty()) refuse(reader.fault);
 
   std::ranges::sort(reader.tensors, {}, [](const auto& found) { return std::pair(found.begin, found.end); });
-  uint64_t at = 0;  // of the elements
+  uint64_t at = 0;  // offset in the elements
   for (HeaderReader::Found& found : reader.tensors) {
     const std::string name = "tensor " + shown_name(found.tensor.name) + ": ";
     if (const std::string fault = size_fault(found); !fault.empty()) refuse(name + fault);

@@ -20,32 +20,32 @@ constexpr std::array<const char*, 15> names_of(SafetensorsType) {
           "I16", "I8",  "U64", "U32",  "U16",     "U8",      "BOOL"};
 }
 uint64_t size_of(SafetensorsType type);  // bytes of one element
-// "bfloat16": of the types of weights, F64, F32, F16 and BF16.
+// "bfloat16"; only for types of weights: F64, F32, F16 and BF16.
 std::string dtype_name(SafetensorsType type);
 
 struct SafetensorsTensor {
   std::string name;
   SafetensorsType type = SafetensorsType::F32;
   std::vector<uint64_t> shape;  // at most 8 dims; empty = a scalar
-  uint64_t begin = 0;           // byte in the file; of a tensor that is to be written: no matter
+  uint64_t begin = 0;           // byte in the file; ignored for a tensor that is to be written
   uint64_t count() const;       // elements
   uint64_t bytes() const { return count() * size_of(type); }
   std::string shape_text() const;  // "[3, 4]"
 };
 
-// Throws Error(bad_input) that names file, tensor and type where that is none of weights'.
+// Throws Error(bad_input) that names file, tensor and type if the type is not one of weights.
 void require_weight_type(const std::string& path, const SafetensorsTensor& tensor);
 
-// As SafetensorsFile::read(), of any file that holds the tensor's elements from byte `tensor.begin` on.
+// Like SafetensorsFile::read(), for any file that holds the tensor's elements from byte `tensor.begin` on.
 void read_elements(const FileDescriptor& file, const SafetensorsTensor& tensor, uint64_t first, uint64_t count,
                    double* to);
 
-// What an untrusted file may hold at most.
+// Limits for untrusted files.
 inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;  // bytes, as in the reference implementation
 inline constexpr size_t kMostSafetensorsDims = 8;
 inline constexpr size_t kLongestSafetensorsName = 512;  // bytes
 
-// A name out of a file, quoted and cut, for messages.
+// A name from a file, quoted and shortened for messages.
 std::string shown_name(const std::string& name);
 
 class SafetensorsFile {
@@ -55,10 +55,10 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }  // by their place in the file
+  const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }  // in file order
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // Elements [first, first + count) of a floating tensor, widened to double exactly, or as float: F64 is rounded to
-  // nearest. Throws Error(bad_input) where the tensor's type is another.
+  // Elements [first, first + count) of a floating-point tensor, widened exactly to double, or as float (F64 is rounded
+  // to nearest). Throws Error(bad_input) for tensors of another type.
   void read(const SafetensorsTensor& tensor, uint64_t first, uint64_t count, float* to) const;
   void read(const SafetensorsTensor& tensor, uint64_t first, uint64_t count, double* to) const;
 
@@ -68,33 +68,34 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes one file, its tensors' bytes one behind the other. Where it ends without finish(), the file is not whole.
+// Writes one file, the bytes of its tensors one after the other. Without finish() the file is incomplete.
 class SafetensorsWriter {
  public:
   // A new file at `path`. Throws Error(crash).
   SafetensorsWriter(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
                     const std::map<std::string, std::string>& metadata);
   void append(const void* data, uint64_t bytes);
-  void finish();  // all was appended; makes it durable
+  void finish();  // call after appending everything; makes the file durable
 
  private:
   FileDescriptor file_;
   uint64_t left_ = 0;  // bytes
 };
 
-// Tensors in files of at most `limit` bytes of elements each, in order; one that is larger has a file of its own.
+// Distributes tensors, in order, over files of at most `limit` bytes of elements each; a larger tensor has a file of
+// its own.
 std::vector<std::vector<SafetensorsTensor>> safetensors_shards(const std::vector<SafetensorsTensor>& tensors,
                                                                uint64_t limit);
 // "model.safetensors", or "model-00002-of-00003.safetensors"; `index` from 0.
 std::string safetensors_shard_name(size_t index, size_t shards);
-// model.safetensors.index.json: which file holds which tensor, and the bytes of all.
+// model.safetensors.index.json: which file holds which tensor, and the bytes of all tensors.
 std::string safetensors_index(const std::vector<std::vector<SafetensorsTensor>>& shards);
 
 // The tensors of a directory's model.safetensors, or of the files that its index names.
 class SafetensorsDirectory {
  public:
-  // Throws Error(bad_input): no such files (a pickled model: how to convert it), an index that disagrees with its
-  // files, a tensor in two of them.
+  // Throws Error(bad_input): no such files (for a pickled model the message says how to convert it), an index that
+  // disagrees with its files, a tensor in two of them.
   explicit SafetensorsDirectory(const std::string& directory);
   struct Entry {
     const SafetensorsFile* file;

@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
   throw_bad_input(directory, " holds neither model.safetensors nor model.safetensors.index.json; check the path");
 }
 
-// tensor → file, of an index.
+// Reads an index: tensor → file.
 std::map<std::string, std::string> read_index(const std::string& path) {
   constexpr uint64_t kLongest = 16'000'000;  // bytes: more than a hundred thousand tensors
   nlohmann::json json;
@@ -60,7 +60,7 @@ std::map<std::string, std::string> read_index(const std::string& path) {
 std::vector<std::vector<SafetensorsTensor>> safetensors_shards(const std::vector<SafetensorsTensor>& tensors,
                                                                uint64_t limit) {
   std::vector<std::vector<SafetensorsTensor>> shards(1);
-  uint64_t bytes = 0;  // of the last one
+  uint64_t bytes = 0;  // of the last shard
   for (const SafetensorsTensor& tensor : tensors) {
     if (!shards.back().empty() && bytes + tensor.bytes() > limit) {
       shards.emplace_back();

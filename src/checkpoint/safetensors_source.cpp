@@ -1,4 +1,4 @@
-// Elements are read where they lie, when they are asked for.
+// Elements are read in place, on demand.
 #include "checkpoint/safetensors_source.h"
 
 #include <algorithm>
@@ -125,7 +125,7 @@ void SafetensorsSource::read(int index, const Box& box, void* to) {
     read_as(place, tensor.shape, box, static_cast<float*>(to));
   } catch (const Error& error) {
     pass_on_refusal(error);
-    throw Error(tensor.path() + ": " + error.what(), error.code());  // it is no checkpoint of ours that is damaged
+    throw Error(tensor.path() + ": " + error.what(), error.code());  // same code: no checkpoint of ours is damaged
   }
 }
 

@@ -16,8 +16,8 @@ namespace shiftron {
 // "[3, 4]"
 std::string shape_text(const std::vector<uint64_t>& shape);
 
-// What stands where is said by the constructors of the classes below it. All is float64 where a tensor that is taken is
-// F64, else float32; other types are widened.
+// The constructors of the derived classes say where each tensor is stored. All are float64 if one of the tensors taken
+// from the files is F64, otherwise float32; other types are widened.
 class SafetensorsSource : public TensorSource {
  public:
   const std::vector<ManifestTensor>& tensors() const override { return tensors_; }  // parameters
@@ -33,17 +33,18 @@ class SafetensorsSource : public TensorSource {
   struct Place {
     const Entry* entry = nullptr;   // null: `values` are the elements
     uint64_t first = 0;             // element of the entry's tensor
-    std::vector<uint64_t> parts{};  // the first elements of what each index of dim 0 holds; empty: all follow `first`
+    std::vector<uint64_t> parts{};  // the first element of each index of dim 0; empty: all follow `first`
     std::vector<double> values{};
-    bool norm_rows = false;  // divided by their length, as torch's normalize() has it: at least 1e-12
+    bool norm_rows = false;  // rows are divided by their length, at least 1e-12, as in torch's normalize()
   };
-  // A tensor of the files; it counts as used. Throws Error(bad_input) where its type is none of weights'.
+  // A tensor of the files or null; it then counts as used. Throws Error(bad_input) if its type is not one of weights.
   const Entry* take_if_there(const std::string& name);
-  // Throws Error(bad_input) too where it is missing, or of another shape.
-  // `sizes` of config.json that make the shape stand behind it: "hidden_size 10".
+  // Also throws Error(bad_input) if it is missing or has another shape. `sizes`: the sizes of config.json that give the
+  // shape, appended to it in messages: "hidden_size 10".
   const Entry& take(const std::string& name, const std::vector<uint64_t>& shape, const std::string& sizes = "");
   void add(const HuggingFaceName& name, Place place);
-  // All was added. Throws Error(bad_input) that names what was not taken, but for names with one of these endings.
+  // Call after adding everything. Throws Error(bad_input) that names what was not taken, except names with one of these
+  // endings.
   void finish(const std::vector<std::string>& ignored_endings);
 
   SafetensorsDirectory files_;

@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 struct Piece {
   BoxOfTensor stored;
   const ParameterSet* set;
-  const Parameter* parameter;  // whose these are
+  const Parameter* parameter;  // that the box belongs to
   ParameterState state;
-  int64_t begin;  // of its first element, among the parameter's
+  int64_t begin;  // index of its first element in the parameter
 
-  // Rows of dim 0 of the box: where they lie, or in `room`.
+  // Rows of dim 0 of the box: in place, or copied to `room`.
   const void* rows(int64_t first, int64_t count, std::vector<std::byte>& room) const {
     const int64_t row = stored.box.extent.count() / stored.box.extent[0];
     return set->read(*parameter, state, begin + first * row, count * row, room);
@@ -55,9 +55,8 @@ std::vector<Piece> pieces_of(const ParameterSet& set, const Parameter& parameter
   return pieces;
 }
 
-// Of the equal copies of a box, those of the owning tp rank and stage write. Of its data-parallel copies each writes
-// its part where these are divided; else they share the work by bytes, each parameter going to the copy that has least
-// so far.
+// Of the equal copies of a box, those of the owning tp rank and stage write. If data-parallel copies are divided, each
+// writes its part; otherwise each parameter goes to the copy with the fewest elements so far.
 std::vector<Piece> pieces_to_write(const ParameterSet& set) {
   const ParallelLayout& layout = set.layout();
   Coordinates at = set.at();
@@ -141,8 +140,8 @@ std::string Save::attempt(Work work) const {
   }
 }
 
-// Rank 0. Where the disk has no room, older steps go before the new one instead of behind it, the oldest first. The
-// newest stays, and all do where that would be in vain.
+// Rank 0. If the disk has no room, older steps are removed before the save instead of after it, the oldest first. The
+// newest stays; nothing is removed if that would not be enough.
 void Save::make_room(uint64_t bytes) {
   const auto fits = [&] { return free_disk_space(directory_) >= bytes; };
   if (fits()) return;
@@ -160,7 +159,7 @@ void Save::make_room(uint64_t bytes) {
   }
 }
 
-// Rank 0: a place for the files, if the step may be saved at all.
+// Rank 0: checks that the step may be saved, and makes a place for the files.
 void Save::prepare(uint64_t bytes) {
   at("begin");
   create_directories_durably(directory_);
@@ -188,7 +187,7 @@ void Save::prepare(uint64_t bytes) {
 
 // This rank's file.
 Manifest Save::write() {
-  if (!file_.boxes.empty()) fs::create_directory(temporary_);  // makes a network file system see the one of rank 0
+  if (!file_.boxes.empty()) fs::create_directory(temporary_);  // makes a network file system show rank 0's
   Manifest part = write_file(
       temporary_, file_, {.block_bytes = options_.block_bytes, .threads = options_.threads},
       [this](size_t index, int64_t first, int64_t count, std::vector<std::byte>& room) {
@@ -200,7 +199,7 @@ Manifest Save::write() {
   return part;
 }
 
-// Rank 0. `tensors`: what the ranks hold, so that they are held against each other in what others write too.
+// Rank 0. `tensors`: what each rank holds, to compare also those tensors that other ranks write.
 void Save::commit(const std::vector<std::string>& reports, std::vector<Manifest> tensors) {
   std::vector<Manifest> parts;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
@@ -214,7 +213,7 @@ void Save::commit(const std::vector<std::string>& reports, std::vector<Manifest>
 SaveResult Save::run() {
   const bool leads = world_.rank() == 0;
   const auto start = std::chrono::steady_clock::now();
-  // Control plane: every rank passes every exchange, whatever happened to it before.
+  // Control plane: every rank takes part in every exchange, whatever happened to it before.
   std::string fault;
   const std::vector<std::string> sizes = world_.gather_text(std::to_string(most_bytes(file_, options_.block_bytes)), 0);
   if (leads) {
@@ -244,7 +243,7 @@ SaveResult Save::run() {
     if (fault.empty()) {
       if (options_.committed) options_.committed();
       if (leads) apply_retention(directory_, keep_, content_.step, log_, options_.at_point);
-      world_.barrier();  // removing may take longer than a step, and its deadline
+      world_.barrier();  // removing may take longer than a step and its deadline
     }
   }
   if (leads && !fault.empty()) {

@@ -1,4 +1,4 @@
-// Files of a step by HDF5, hashed as they are written; manifest and renames.
+// Writes files of a step with HDF5, hashed as they are written; manifest and renames.
 #include "checkpoint/step_files.h"
 
 #include <algorithm>
@@ -53,14 +53,14 @@ class BlockHashes {
   std::vector<uint64_t> hashes_;
 };
 
-// Writes the boxes of a file by rows that together hold about a block. Rows are made and hashed here while the rows
-// before them are written by a helper, which also has the disk begin with them: what is left for the sync is little.
+// Writes the boxes of a file in groups of rows that together hold about a block. Rows are made and hashed here while a
+// helper thread writes the previous ones and makes the disk begin with them, so that little is left for the sync.
 class BoxWriter {
  public:
   BoxWriter(Hdf5File& file, const FileDescriptor& written, const WriteOptions& options)
       : file_(file), written_(written), options_(options), helper_(options.threads > 1) {}
 
-  // Returns the hashes of blocks. The last rows may still be under way.
+  // Returns the hashes of blocks. The last rows may not be written yet.
   std::vector<uint64_t> write(const std::string& dataset, const BoxOfTensor& box, size_t index,
                               const RowsOfBox& rows_of) {
     std::vector<int64_t> shape;
@@ -73,7 +73,7 @@ class BoxWriter {
     for (int64_t at = 0; at < shape[0]; at += most) {
       const int64_t count = std::min(most, shape[0] - at);
       const void* values = rows_of(index, at, count, rooms_[next_]);
-      next_ = 1 - next_;  // the other one was written when start() returns
+      next_ = 1 - next_;  // the other one has been written when start() returns
       hashes.update(values, static_cast<uint64_t>(count * row));
       helper_.start([this, dataset, at, count, values] {
         file_.write_range(dataset, at, count, values);
@@ -93,7 +93,7 @@ class BoxWriter {
   HelperThread helper_;  // last: it ends before what it uses
 };
 
-// What the disk holds must be what was written; fills in places and the file's hash.
+// Checks that the disk holds what was written; fills in offsets and the file's hash.
 void read_back(const FileDescriptor& file, Manifest& part, int threads) {
   {
     const Hdf5File view = Hdf5File::open(file.path());
@@ -122,7 +122,7 @@ void write_synced(const std::string& path, const std::string& bytes) {
   file.close();
 }
 
-// The file, its tensors and its boxes, without places and hashes.
+// The file, its tensors and its boxes, without offsets and hashes.
 Manifest describe(const StepFile& file, uint64_t block_bytes) {
   Manifest part;
   part.block_bytes = block_bytes;
@@ -137,7 +137,7 @@ Manifest describe(const StepFile& file, uint64_t block_bytes) {
   return part;
 }
 
-// Throws where no reader would take the step.
+// Throws if no reader would accept the step.
 void require_readable(const std::string& temporary, const Manifest& manifest, const std::string& text) {
   const std::string fault = first_file_fault(temporary, manifest);
   if (!fault.empty()) {
@@ -182,7 +182,7 @@ uint64_t most_bytes(const StepFile& file, uint64_t block_bytes) {
 }
 
 uint64_t most_bytes(const CheckpointContent& content) {
-  constexpr uint64_t kFrame = 16 << 10;  // the manifest's own fields, pages begun by the small files, the directory
+  constexpr uint64_t kFrame = 16 << 10;  // the manifest's own fields, unfilled pages of the small files, the directory
   const uint64_t texts = content.configuration.size() + content.state_json.size();
   return content.tokenizer_model.size() + kFrame + 2 * texts;  // escaped
 }
@@ -250,7 +250,7 @@ uint64_t commit_step(const std::string& temporary, const std::string& final_dire
   try {
     at("step renamed");
     fsync_directory(parent_directory(final_directory));
-  } catch (...) {  // it may not survive a power loss: told as failed, so it must not be found either
+  } catch (...) {  // it may not survive a power loss: reported as failed, so it must not be found either
     fs::rename(final_directory, temporary);
     throw;
   }

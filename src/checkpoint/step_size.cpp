@@ -6,8 +6,8 @@ namespace {
 
 constexpr uint64_t kPage = 4096;             // of the disk, and of the alignment in Hdf5File::create()
 constexpr uint64_t kAlignedFrom = 512;       // smaller data are packed
-constexpr uint64_t kPerFile = 24 << 10;      // superblock, three groups, and aligned blocks of records begun
-constexpr uint64_t kPerDataset = 1024;       // object header, its share of the group's tree, and what alignment leaves
+constexpr uint64_t kPerFile = 24 << 10;      // superblock, three groups, and unfilled aligned blocks of records
+constexpr uint64_t kPerDataset = 1024;       // object header, its share of the group's tree, and what alignment wastes
 constexpr uint64_t kPerManifestEntry = 360;  // a tensor's line and a box's line without names and hashes
 constexpr uint64_t kPerHash = 19;            // "0123456789abcdef",
 

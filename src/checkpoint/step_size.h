@@ -12,7 +12,7 @@ struct DatasetSize {
   uint64_t bytes = 0;
 };
 
-// An HDF5 file as Hdf5File makes it of these datasets; 0 for none.
+// An HDF5 file that Hdf5File makes of these datasets; 0 for none.
 uint64_t most_file_bytes(const std::vector<DatasetSize>& datasets);
 // What these datasets add to the manifest, in blocks of `block_bytes`.
 uint64_t most_manifest_bytes(const std::vector<DatasetSize>& datasets, uint64_t block_bytes);

@@ -29,7 +29,7 @@ void refuse_non_finite(DType type, const std::vector<std::byte>& values, const s
   });
 }
 
-// What was finite and no longer is.
+// Refuses values that were finite and no longer are.
 void refuse_overflow(DType from_type, const std::vector<std::byte>& from, DType to_type,
                      const std::vector<std::byte>& to, const std::string& path) {
   for_type(from_type, [&](auto source) {
@@ -109,7 +109,7 @@ void StepWriter::prepare() const {
   at("directory made");
 }
 
-// In the type that is written.
+// Rows in the type that is written.
 const void* StepWriter::rows(const BoxOfTensor& box, int64_t first, int64_t count, std::vector<std::byte>& room) {
   Box some = box.box;
   some.offset[0] += first;

@@ -1,4 +1,4 @@
-// Writing a whole step by one process, from logical tensors anywhere: converted, consolidated, imported.
+// Writes a whole step in one process, from logical tensors of any source: to convert, consolidate or import.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace shiftron {
 
-// What is written. Tensors are found in the source by group and name, and must have the same shape there. Where the
-// types differ (float64, float32, bfloat16), elements are rounded to the nearest, ties to even; widening loses nothing,
-// and what would be infinite is refused.
+// What is written. Tensors are found in the source by group and name, and must have the same shape there. If the types
+// differ (float64, float32, bfloat16), elements are rounded to the nearest, ties to even; widening is exact, and a
+// value that would become infinite is refused.
 struct StepToWrite {
   CheckpointContent content;    // state_json: an object with at least the objects "configuration" and "trainer"
   ParallelLayout writer{};      // for people; nothing depends on it
@@ -25,14 +25,14 @@ struct StepToWrite {
 std::vector<StepFile> one_file(const std::vector<ManifestTensor>& tensors);
 
 struct StepWriteOptions {
-  uint64_t block_bytes = uint64_t{4} << 20;  // hashed together
+  uint64_t block_bytes = uint64_t{4} << 20;  // bytes that are hashed together
   int threads = 1;                           // as WriteOptions::threads
-  bool only_finite = false;                  // a value that is not is refused, by its tensor's name (bad_input)
-  // Called with rows along dim 0 that are written, each once.
+  bool only_finite = false;                  // refuse other values, naming the tensor (bad_input)
+  // Called once with each group of rows of dim 0 that is written.
   std::function<void(const ManifestTensor& tensor, const void* values, int64_t rows)> each_rows{};
-  // Bytes of tensors written so far, of how many; each is read back behind that.
+  // Bytes of tensors written so far, and in total; each file is read back after that.
   std::function<void(uint64_t done, uint64_t total)> progress{};
-  // Called directly before the step gets its name; what it throws fails the write.
+  // Called directly before the step gets its final name; what it throws fails the write.
   std::function<void()> before_commit{};
   // Called with the name of every point of the protocol, in order; what it throws fails the write.
   std::function<void(const std::string& point)> at_point{};
@@ -43,13 +43,13 @@ struct WrittenStep {
   uint64_t bytes = 0;     // of all its files and the manifest
 };
 
-// Writes DIRECTORY/step-S, S = content.step; makes `directory` where it is missing. Tensors travel by rows that
-// together hold about a block: memory does not depend on their sizes. The step is there whole or not at all: files go
-// to step-S.tmp, each is synced and read back, the manifest comes last, then a rename. An exception removes step-S.tmp;
-// what a killed process left of it goes at the next attempt. Not for two processes at once (core/directory_lock.h).
-// Errors: step-S is there, a tensor is not in the source or has another shape there or a value too large for its type
-// here (bad_input); no room, a failing
-// disk (crash); what the source throws.
+// Writes DIRECTORY/step-S, S = content.step; makes `directory` if it is missing. Tensors are copied in groups of rows
+// that together hold about a block, so memory does not depend on their sizes. The step appears completely or not at
+// all: files are written to step-S.tmp, each is synced and read back, then the manifest is written, then the directory
+// is renamed. An exception removes step-S.tmp; what a killed process left of it is removed by the next attempt. Two
+// processes must not call it at once (core/directory_lock.h). Errors: step-S exists, a tensor is not in the source, has
+// another shape there, or holds a value too large for its type here (bad_input); no room, a failing disk (crash); what
+// the source throws.
 WrittenStep write_step(TensorSource& source, const StepToWrite& step, const std::string& directory,
                        const StepWriteOptions& options = {});
 

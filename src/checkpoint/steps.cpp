@@ -45,7 +45,7 @@ std::string file_name(const std::string& path) {
   return fs::path(without_slashes_at_end(path)).lexically_normal().filename().string();
 }
 
-// What changes where the step's manifest does, or a name in its directory; "" where it has no manifest.
+// A text that changes with the step's manifest and with the names in its directory; "" without a manifest.
 std::string state_of(const std::string& step_directory) {
   std::string state;
   for (const std::string& path : {step_directory, step_directory + "/" + kManifestName}) {
@@ -60,7 +60,7 @@ std::string state_of(const std::string& step_directory) {
   return state;
 }
 
-// ": parameters/a and 3 more are lost" for the boxes of `file` that end behind its first `bytes` bytes.
+// ": parameters/a and 3 more are lost" for the boxes of `file` that end after its first `bytes` bytes.
 std::string lost(const Manifest& manifest, int file, uint64_t bytes) {
   std::string first;
   int more = 0;
@@ -237,7 +237,7 @@ std::vector<StepDirectory> superfluous_steps(const std::string& directory, const
   int64_t kept = 0;
   std::vector<StepDirectory> doomed;
   const std::vector<StepDirectory> steps = list_steps(directory);
-  // Read are only as many as it takes: a manifest of many ranks takes a second, and all of them wait.
+  // Reads only as many as needed: a manifest of many ranks takes a second, and all ranks wait.
   if (static_cast<int64_t>(steps.size()) <= newest) return doomed;
   for (const StepDirectory& entry : steps) {
     const bool stays = entry.step == saved || (keep.keep_every > 0 && entry.step % keep.keep_every == 0);

@@ -1,4 +1,4 @@
-// Step directories of a run: names, which are valid, which are kept.
+// Step directories of a run: their names, which are valid, which are kept.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,18 @@ namespace shiftron {
 
 // A valid step as it was when it was read.
 struct KnownStep {
-  std::string state;  // changes with its manifest, and with the names beside it
+  std::string state;  // changes with its manifest and with the names in its directory
   bool was_to_stay = false;
 };
 using KnownSteps = std::map<std::string, KnownStep>;  // by path
 
-// Which steps stay: the `keep` newest valid ones, every step that `keep_every` divides, and what `was_to_stay` names.
+// Which steps are kept: the `keep` newest valid ones, every multiple of `keep_every`, and those that `was_to_stay`
+// names.
 struct Retention {
   int64_t keep = 2;                                             // at least 1
   int64_t keep_every = 0;                                       // 0 = none
-  std::function<bool(const Manifest& manifest)> was_to_stay{};  // true: this step, for a reason of its own
-  KnownSteps* known = nullptr;  // of all calls with this rule: what stands there is not read again
+  std::function<bool(const Manifest& manifest)> was_to_stay{};  // true: keep it for another reason
+  KnownSteps* known = nullptr;  // shared by all calls with this rule: steps in it are not read again
 };
 
 struct StepDirectory {
@@ -38,69 +39,69 @@ inline constexpr uint64_t kLargestManifest = uint64_t{256} << 20;  // bytes, of 
 
 std::string step_name(int64_t step);  // "step-00000500"
 
-// Nothing is ever written into a step: throws Error(bad_input) where `directory`, there or not, lies in one.
+// Nothing is ever written into a step: throws Error(bad_input) if `directory`, which need not exist, lies in one.
 void refuse_inside_a_step(const std::string& directory);
 
-// Committed steps, valid or not, newest first; a missing directory has none. Throws SystemError where a link to it
-// leads nowhere.
+// Committed steps, valid or not, newest first; a missing directory has none. Throws SystemError if it is missing
+// because a link leads nowhere.
 std::vector<StepDirectory> list_steps(const std::string& directory);
 
-// Whether the last part of the path is named as a step is.
+// Whether the last part of the path is the name of a step.
 bool is_step_name(const std::string& path);
 
-// Whether the folder of steps is there and nothing in it has the step's name: a step that was there was removed or
-// renamed.
+// Whether the folder of steps exists but holds nothing with the step's name: the step was removed or renamed.
 bool step_has_gone(const std::string& step_directory);
 
-// Says so of a step that a command reads, with the newest one that is there: Error(no_checkpoint).
+// Reports that for a step that a command reads, and names the newest step there: Error(no_checkpoint).
 [[noreturn]] void throw_step_has_gone(const std::string& step_directory);
 
-// For callers that report an Error met in reading a step as a fault of the step: throws where it is none, because the
-// machine refused (SystemError, crash) or the step has gone, as retention of a running training removes steps.
+// For callers that report an Error from reading a step as a fault of the step: throws if it is not one, because the
+// machine failed (SystemError, crash) or because the step has gone, as retention of a running training removes steps.
 void pass_on_other_than_faults(const std::string& step_directory, const Error& error);
 
 // "PATH could not be read, which says nothing of its content: REASON", with the commands that help: for a run that
-// would resume from it. No older step is taken in its place, which would lose the steps between.
+// would resume from it. No older step is used instead, because that would lose the steps in between.
 std::string unreadable_step(const std::string& step_directory, const std::string& reason);
 
-// The manifest, parsed and checked, tiling included. Throws Error(no_checkpoint), as all readers of a step do; where it
-// cannot be read or has gone, as pass_on_other_than_faults().
+// The manifest, parsed and checked, tiling included. Throws Error(no_checkpoint), as all readers of a step do; if it
+// cannot be read or has gone, throws like pass_on_other_than_faults().
 Manifest read_manifest(const std::string& step_directory);
 
-// Empty where the file is there with its size; else the fault with the file and the tensors that are lost.
+// Empty if the file exists with its size; otherwise the fault, with the file and the tensors that are lost.
 std::string file_fault(const std::string& step_directory, const Manifest& manifest, int file);
 std::string first_file_fault(const std::string& step_directory, const Manifest& manifest);  // of all files
 
-// The fast check: manifest whole and sound, every file there with its size. Throws Error(no_checkpoint) naming the
-// file.
+// The fast check: the manifest is complete and valid, every file exists with its size. Throws Error(no_checkpoint)
+// naming the file.
 Manifest check_step(const std::string& step_directory);
 
-// Bytes of all files of a step, its manifest among them.
+// Bytes of all files of a step, including its manifest.
 uint64_t bytes_of_step(const std::string& step_directory);
 
-// What a save or a removal left that was interrupted, or is under way: the paths of step-S.tmp and trash-…, in order. A
+// Paths of step-S.tmp and trash-…, in order: what saves and removals left that were interrupted or are still running. A
 // missing directory has none.
 std::vector<std::string> list_temporaries(const std::string& directory);
 
-// Removes what interrupted saves and removals left; what cannot be removed is a warning. Only while no save is running.
+// Removes what interrupted saves and removals left; what cannot be removed is a warning. Call only while no save is
+// running.
 void sweep_temporaries(const std::string& directory, Log& log);
 
-// The valid steps that `keep` does not name, newest first; `saved`, which has just been verified, stays, −1 = none.
-// Steps that are not valid are neither counted nor named.
+// The valid steps that `keep` does not keep, newest first. `saved` (−1 = none), which has just been verified, stays.
+// Invalid steps are neither counted nor returned.
 std::vector<StepDirectory> superfluous_steps(const std::string& directory, const Retention& keep, int64_t saved);
 
-// Renames the step to trash-… and removes it. Tests follow it by `at_point`.
+// Renames the step to trash-… and removes it. Tests observe it through `at_point`.
 void remove_step(const StepDirectory& entry, const std::function<void(const std::string& point)>& at_point = {});
 
-// Removes the superfluous_steps(); each is renamed to trash-… first. What cannot be removed is a warning. Tests
-// follow it by `at_point`.
+// Removes the superfluous_steps(); each is renamed to trash-… first. What cannot be removed is a warning. Tests observe
+// it through `at_point`.
 void apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
                      const std::function<void(const std::string& point)>& at_point = {});
 
-// Renames the steps behind `step` to superseded-…; used when training goes on from an older step. Rank 0 only.
+// Renames the steps after `step` to superseded-…; used when training resumes from an older step. Rank 0 only.
 std::vector<int64_t> supersede_later_steps(const std::string& directory, int64_t step, Log& log);
 
-// Renames step_directory to `prefix`step-S, with a number behind it where that is taken. Returns the new path.
+// Renames step_directory to `prefix`step-S, with a number appended if that is taken. Returns the new path.
 std::string set_aside(const std::string& step_directory, const std::string& prefix);
 
 }  // namespace shiftron

@@ -10,16 +10,16 @@
 
 namespace shiftron {
 
-// Told of progress: bytes read so far, of how many.
+// Receives progress: bytes read so far, and in total.
 using BytesRead = std::function<void(uint64_t done, uint64_t total)>;
 
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual const std::vector<ManifestTensor>& tensors() const = 0;  // no path twice
-  // Elements of `box` of tensor `index` in row-major order, in the tensor's type. Throws Error naming
-  // file and tensor, of a step no_checkpoint; bytes already written to `to` are undefined then. Ascending boxes of one
-  // tensor read every byte once.
+  // Elements of `box` of tensor `index` in row-major order, in the tensor's type. Throws Error naming file and tensor
+  // (no_checkpoint for a step); the bytes in `to` are then undefined. Reading ascending boxes of one tensor reads every
+  // byte once.
   virtual void read(int index, const Box& box, void* to) = 0;
 
   // Index of the tensor, −1 = none.

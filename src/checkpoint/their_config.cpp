@@ -19,7 +19,7 @@ using Json = TheirConfig;
 
 struct Rule {
   std::vector<const char*> keys;
-  std::vector<Json> neutral;  // beside null; a list of these, one for each layer, is as one of them
+  std::vector<Json> neutral;  // in addition to null; also as a list, one for each layer
   const char* reason;
 };
 
@@ -100,7 +100,7 @@ bool is_neutral(const Json& value, const std::vector<Json>& neutral) {
 }  // namespace
 
 Json parse_their_config(const std::string& text, const std::string& source) {
-  refuse_deep_json(text, kDeepestJson, [&] {  // messages show values, by recursion
+  refuse_deep_json(text, kDeepestJson, [&] {  // messages show values recursively
     throw_bad_input(source, ": nested deeper than ", kDeepestJson);
   });
   try {
@@ -130,7 +130,7 @@ void refuse_key(const Json& config, const std::string& source, const char* key, 
 void refuse_other_models(const Json& config, const std::string& source) {
   for (const Rule& rule : rules()) {
     for (const std::string_view key : rule.keys) {
-      // Which a list of the layers takes the place of.
+      // The list no_rope_layers replaces it.
       if (key == "no_rope_layer_interval" && has_key(config, "no_rope_layers")) continue;
       if (has_key(config, key.data()) && !is_neutral(config[key], rule.neutral)) {
         refuse_key(config, source, key.data(), rule.reason);

@@ -29,7 +29,7 @@ std::vector<const ManifestBox*> boxes_in(const Manifest& manifest, int file) {
   return boxes;
 }
 
-// What the bytes of a file show against the manifest's hashes.
+// Compares the bytes of a file with the manifest's hashes.
 std::vector<std::string> hash_faults(const std::string& path, const Manifest& manifest, const ManifestFile& file,
                                      const std::vector<const ManifestBox*>& boxes, const BytesRead& progress) {
   std::vector<Segment> segments;
@@ -94,7 +94,7 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
   size_t next = 0;
   uint64_t at = 0;
   HelperThread helper(threads > 1);
-  // The next bytes of the file, at most a block; they stay until those behind the next ones are taken.
+  // The next bytes of the file, at most a block; they stay valid until the call after the next.
   const auto take = [&](uint64_t bytes) -> const std::byte* {
     std::byte* const data = buffers[next].data();
     next = 1 - next;
@@ -154,7 +154,7 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
     pass_on_other_than_faults(step_directory, error);
     return {error.what()};
   }
-  uint64_t before = 0;  // bytes of the files read
+  uint64_t before = 0;  // bytes of the previous files
   const BytesRead of_step = [&](uint64_t done, uint64_t) {
     if (progress) progress(before + done, manifest.bytes());
   };

@@ -1,4 +1,4 @@
-// Full check of a step: every byte of every file against the manifest, and HDF5's view of it.
+// Full check of a step: every byte of every file against the manifest, and how HDF5 reads it.
 #pragma once
 
 #include <string>
@@ -19,13 +19,13 @@ struct FileHashes {
   std::vector<std::vector<uint64_t>> blocks;  // XXH3-64 of the blocks of each segment
 };
 
-// One pass over the file; `progress` is told of its bytes. Segments are ascending, not empty, and share no bytes.
-// From 2 `threads` on, a second one makes the hash of the whole.
+// One pass over the file; `progress` receives its bytes. Segments are ascending, not empty, and share no bytes. With 2
+// or more `threads`, a second thread computes the hash of the whole.
 FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes,
                      const BytesRead& progress = {}, int threads = 1);
 
-// For commands that take a step: throws Error(bad_input) where `directory` is none but a run or its folder of
-// checkpoints, and names its newest step, or where it is no directory.
+// For commands that take a step: throws Error(bad_input) if `directory` is no directory, or if it is not a step but a
+// run or its folder of checkpoints (the message names its newest step) or a model of another program.
 void refuse_other_than_a_step(const std::string& directory);
 
 // Everything wrong with a step directory, one line each, naming file and tensor; empty = valid.

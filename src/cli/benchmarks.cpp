@@ -1,4 +1,4 @@
-// Benchmarks on the command line: asking them, listing them, comparing what was answered.
+// Benchmarks on the command line: running them, listing them, comparing their answers.
 #include "cli/benchmarks.h"
 
 #include <fmt/format.h>
@@ -25,8 +25,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kList = "list";    // in place of tasks
-constexpr double kMostWindows = 0x1p53;  // that a double counts one by one
+constexpr const char* kList = "list";    // instead of tasks
+constexpr double kMostWindows = 0x1p53;  // up to here a double holds every whole number
 
 Json to_json(const ResultRow& row) {
   Json json = {{"name", row.name},
@@ -46,7 +46,7 @@ Json to_json(const ResultRow& row) {
   return json;
 }
 
-// At most a few of them.
+// Joins at most a few of them.
 std::string joined(const std::vector<std::string>& texts) {
   constexpr size_t kMost = 10;
   std::string text;
@@ -77,7 +77,7 @@ int run_compare(const CommandLine& line) {
 }  // namespace
 
 std::vector<CommandOption> benchmark_options() {
-  std::map<std::string, std::string> help;  // of the keys of [evaluation], which say the same of a run
+  std::map<std::string, std::string> help;  // of the keys of [evaluation], which mean the same for a run
   for (const Option& key : option_table()) help[key.key] = key.help;
   CommandOption beginning = text_option("bos", names_joined<BeginningToken>("|"), help.at("evaluation.bos"),
                                         to_string(BeginningToken::tokenizer));

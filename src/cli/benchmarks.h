@@ -1,4 +1,4 @@
-// `shiftron evaluate --tasks …`: the part of evaluate that asks benchmarks.
+// `shiftron evaluate --tasks …`: the part of evaluate that runs benchmarks.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@
 namespace shiftron::cli {
 
 std::vector<CommandOption> benchmark_options();
-// Whether --data must be given: for a dataset to predict, and for tasks that look for their files there. Not for tasks
-// that are none, which run_tasks() refuses.
+// Whether --data must be given: for a dataset to predict, and for tasks that look for their files there. Not for
+// unknown tasks, which run_tasks() refuses.
 bool needs_data(const CommandLine& line);
-// Adds to the line's faults: options of benchmarks without any, benchmarks without an output.
+// Adds to the line's faults: options of benchmarks without benchmarks, benchmarks without an output.
 void check_benchmark_options(CommandLine& line);
 
 bool lists_tasks(const CommandLine& line);  // --tasks list

@@ -1,4 +1,4 @@
-// What `data build` and `data generate` report of a dataset that they made.
+// What `data build` and `data generate` report about a dataset that they made.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace shiftron::cli {
 
-// null where every target is counted, except those that train leaves out by data.document_reset.
+// null if every target is counted, except those that train leaves out because of data.document_reset.
 nlohmann::ordered_json counted_json(bool has_targets, int64_t counted);
 // ", 12 targets counted".
 std::string counted_text(bool has_targets, int64_t counted);

@@ -1,4 +1,4 @@
-// Progress of bytes that a command reads or writes, shown from two seconds on.
+// Progress of bytes that a command reads or writes, shown after two seconds.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace shiftron::cli {
 class ByteProgress {
  public:
   explicit ByteProgress(std::string label) : label_(std::move(label)) {}
-  // The line begins where it is first told something.
+  // The line begins with the first report.
   BytesRead tell() {
     return [this](uint64_t done, uint64_t total) {
       if (!progress_) progress_.emplace(label_, total, "bytes");

@@ -46,7 +46,7 @@ int list(const CommandLine& line) {
   if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
   Json answer = Json::array();
   const std::vector<StepDirectory> steps = list_steps(directory);
-  std::exception_ptr refusal;  // of the first step that could not be read: the others are listed too
+  std::exception_ptr refusal;  // of the first step that could not be read; the others are listed too
   for (auto entry = steps.rbegin(); entry != steps.rend(); ++entry) {
     Json row = {{"step", entry->step}, {"directory", entry->path}, {"valid", true}};
     try {
@@ -54,7 +54,7 @@ int list(const CommandLine& line) {
       row["bytes"] = manifest.bytes();
       row["files"] = manifest.files.size();
     } catch (const Error& error) {
-      if (step_has_gone(entry->path)) continue;  // since its name was read
+      if (step_has_gone(entry->path)) continue;  // after its name was read
       const bool unreadable = dynamic_cast<const SystemError*>(&error) != nullptr;
       if (unreadable && !refusal) refusal = std::current_exception();
       row["valid"] = unreadable ? Json() : Json(false);
@@ -169,7 +169,7 @@ int verify_checkpoint(const CommandLine& line) {
   return static_cast<int>(faults.empty() ? ExitCode::done : ExitCode::no_checkpoint);
 }
 
-// What can be done with a converted step.
+// The next command to run with a converted step.
 std::string next_command(const ConvertedStep& made, const std::string& output) {
   if (!made.can_train) return "shiftron evaluate --checkpoint " + shell_word(made.directory) + " --data DIR";
   const int64_t ranks = made.layout.ranks();
@@ -268,7 +268,7 @@ int prune_run(const CommandLine& line) {
   return 0;
 }
 
-// Of convert and consolidate, `layout` or none before the others.
+// Options of convert and consolidate; `options` holds `layout` or nothing.
 std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
   options.insert(options.begin(), directories("a step"));
   options.push_back(

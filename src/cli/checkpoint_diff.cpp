@@ -37,7 +37,7 @@ std::string text_of(const FirstDifference& first) {
                      first.ulp ? fmt::format(", {} ulp", *first.ulp) : "");
 }
 
-// What is not there is null.
+// A missing value is null.
 template <typename Value>
 Json json_of(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
@@ -89,13 +89,13 @@ void print(const StepDifference& found) {
   std::cout << unequal << " of " << found.tensors.size() << " tensors differ\n";
 }
 
-// Whether a directory of `diff` is one of Hugging Face's: then parameters alone are compared, with taps as they mix,
-// and widened, since an export's type need not be the masters'.
+// Whether a directory of `diff` is one of Hugging Face's. Then only parameters are compared, with taps as they are
+// mixed, and in the wider type, because an export's type may differ from the masters'.
 bool is_hugging_face(const std::string& directory) {
   return import_format_of(directory) == "hf";
 }
 
-// `number`: of the step, if it is one.
+// `number`: set to the step's number if it is a step.
 std::unique_ptr<TensorSource> source_argument(const CommandLine& line, size_t index, std::optional<int64_t>& number) {
   const std::string& directory = line.texts("directory").at(index);
   if (is_hugging_face(directory)) return std::make_unique<HuggingFaceSource>(directory);

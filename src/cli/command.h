@@ -10,12 +10,12 @@ namespace shiftron::cli {
 
 struct Command {
   std::string noun;                    // "train", "data"
-  std::string verb;                    // "build"; empty where the noun stands alone
+  std::string verb;                    // "build"; empty for the noun alone
   std::string summary;                 // one line for `shiftron --help`
-  std::string usage;                   // the words behind noun and verb: "--input FILE… --output DIR"
-  std::vector<CommandOption> options;  // all of its own; dispatch() adds --help
-  // Takes --config and every key of the configuration too. Then run() gets its command line with faults, which
-  // read_config() joins with those of the configuration; all other commands get command lines without fault.
+  std::string usage;                   // the words after noun and verb: "--input FILE… --output DIR"
+  std::vector<CommandOption> options;  // all of its own options; dispatch() adds --help
+  // Also takes --config and every key of the configuration. run() then gets a command line that may have faults, which
+  // read_config() joins with those of the configuration; all other commands get command lines without faults.
   bool configured = false;
   // Returns the process's exit code; throws Error.
   int (*run)(const CommandLine& line) = nullptr;

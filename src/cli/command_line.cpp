@@ -1,4 +1,4 @@
-// Words to options.
+// Reads words into options.
 #include "cli/command_line.h"
 
 #include <algorithm>
@@ -127,7 +127,7 @@ class Reader {
 
   const std::vector<std::string>& words_;
   size_t at_ = 0;
-  std::vector<std::string> names_;  // that may stand behind "--"
+  std::vector<std::string> names_;  // that may follow "--"
   std::vector<std::string> unset_;  // given without a value
   CommandLine line_;
 };

@@ -1,4 +1,5 @@
-// The one reader of command lines: options of a command as a table, and what words say of them, with every fault.
+// The only reader of command lines: the options of a command as a table, the values that the words give them, and every
+// fault.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +20,12 @@ struct CommandOption {
   std::string help;
   Kind kind = Kind::text;
   Limits limits{};                     // of a number
-  std::string otherwise{};             // its value where it is not given
+  std::string otherwise{};             // its value if it is not given
   std::vector<std::string> choices{};  // of a text; empty = any
   bool required = false;               // must be given, and not empty
-  size_t values = 1;                   // that it takes at most
+  size_t values = 1;                   // takes at most this many
   bool takes_rest = false;             // every word up to the next option is a value of it
-  bool bare = false;                   // a word that stands alone is a value of it
+  bool bare = false;                   // a word without an option before it is a value of it
 };
 constexpr size_t kAnyNumber = SIZE_MAX;
 
@@ -36,22 +37,22 @@ CommandOption whole_option(const std::string& name, const std::string& help, Lim
 CommandOption real_option(const std::string& name, const std::string& help, Limits limits,
                           const std::string& otherwise = "");
 CommandOption required(CommandOption option);
-// Directories that may stand alone; all `count` of them must be given.
+// Directories that may be given without the option's name; all `count` of them must be given.
 CommandOption directories(const std::string& help, size_t count = 1);
 CommandOption json_flag();
 
 // What a command line says.
 struct CommandLine {
-  std::vector<CommandOption> options;                      // that it may hold
+  std::vector<CommandOption> options;                      // that the line may hold
   std::map<std::string, std::vector<std::string>> values;  // of the options that were given; flags: {""}
   std::vector<std::string> faults;                         // one line each
   bool help = false;                                       // --help was given; then nothing else counts
 
   bool has(const std::string& name) const { return values.count(name) > 0; }
-  // The value given, else the option's own for that case, else `otherwise`.
+  // The value given, otherwise the option's default, otherwise `otherwise`.
   std::string text(const std::string& name, const std::string& otherwise = "") const;
   const std::vector<std::string>& texts(const std::string& name) const;  // all of them
-  // Of options of that kind, on a command line without faults.
+  // For options of that kind, on a command line without faults.
   int64_t integer(const std::string& name, int64_t otherwise = 0) const;
   double real(const std::string& name, double otherwise = 0) const;
 };

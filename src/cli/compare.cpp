@@ -27,7 +27,7 @@ std::vector<CommandOption> compare_options() {
           text_option("picture", "FILE", "draw held-out loss, or the first --metric: .svg or .png"), json_flag()};
 }
 
-// Next to an installed program, else in the source tree of this build.
+// Next to an installed program, otherwise in the source tree of this build.
 std::string comparing_script() {
   constexpr const char* kName = "compare_runs.py";
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// Configuration files by Boost.Program_options, a line at a time, so that every fault is collected.
+// Reads configuration files with Boost.Program_options, line by line, so that every fault is collected.
 #include "cli/config_reader.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string without_blanks(const std::string& line) {
   return line.substr(0, open + 1) + line.substr(first, last + 1 - first) + line.substr(close);
 }
 
-// What of a line Boost would misread in silence; "" where it is nothing.
+// What Boost would silently misread in a line; "" if nothing.
 std::string misread(const std::string& line, bool is_section) {
   const std::size_t comment = line.find('#');
   if (comment != std::string::npos && comment > 0 && kBlanks.find(line[comment - 1]) == kBlanks.npos) {
@@ -44,8 +44,8 @@ std::string misread(const std::string& line, bool is_section) {
              : "has words behind its ']': a [section] is a line of its own";
 }
 
-// Settings of a file's text. Each line goes to Boost alone, under its section, so that its number is known and a fault
-// hides no later line.
+// Settings of a file's text. Each line is given to Boost alone, under its section, so that its number is known and a
+// fault hides no later line.
 std::vector<Setting> read_lines(std::istream& stream, const std::string& source, std::vector<std::string>& faults) {
   std::vector<Setting> settings;
   std::string section, line;
@@ -53,7 +53,7 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
   for (int number = 1; std::getline(stream, line); ++number) {
     if (number == 1) line.erase(0, byte_order_mark(line));
     const Origin origin{.file = source, .line = number};
-    if (line.find('\0') != line.npos) {  // at which a value would end in silence
+    if (line.find('\0') != line.npos) {  // at which a value would silently end
       if (!std::exchange(has_nul, true)) {
         faults.push_back("a NUL byte: no text, or one of UTF-16; convert it, by iconv -f UTF-16 -t UTF-8 (" +
                          to_string(origin) + ")");

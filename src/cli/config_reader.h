@@ -1,4 +1,4 @@
-// A run's configuration from configuration files and a command line.
+// Reads a run's configuration from configuration files and a command line.
 #pragma once
 
 #include <string>
@@ -12,9 +12,10 @@ namespace shiftron::cli {
 // `own` options of a command, --config, and every key of the configuration.
 std::vector<CommandOption> with_configuration(const std::vector<CommandOption>& own);
 
-// What `line`, read with with_configuration(), says: later --config files win over earlier ones, the command line over
-// all, all over `base` (a checkpoint's configuration). Throws nothing for faults of the user: those of the line,
-// unknown keys, unreadable values and missing files wait in reading_faults. Call validate() before use.
+// The configuration that `line`, read with with_configuration(), gives: later --config files override earlier ones, the
+// command line overrides all files, and all override `base` (a checkpoint's configuration). Does not throw for faults
+// of the user: those of the line, unknown keys, unreadable values and missing files are collected in reading_faults.
+// Call validate() before use.
 RunConfig read_config(const CommandLine& line, const RunConfig& base = {});
 
 // A command line with its configuration.

@@ -20,7 +20,7 @@
 namespace shiftron::cli {
 namespace {
 
-// Of every command that makes a dataset, see read_dataset_options().
+// Options of every command that makes a dataset; see read_dataset_options().
 std::vector<CommandOption> dataset_options() {
   const DatasetOutput dataset;
   return {
@@ -62,7 +62,7 @@ std::vector<CommandOption> build_options() {
   return options;
 }
 
-// What the ids mean, in every combination of --ids, --tokenizer, --vocab and --end-of-document.
+// Reads what the ids mean, from every combination of --ids, --tokenizer, --vocab and --end-of-document.
 void read_vocabulary(const CommandLine& line, BuildOptions& build) {
   build.ids = line.has("ids");
   build.tokenizer = line.text("tokenizer");
@@ -130,7 +130,7 @@ std::vector<CommandOption> directory_options() {
   return {directories("the dataset"), json_flag()};
 }
 
-// null where there is no tokenizer.
+// null if there is no tokenizer.
 nlohmann::ordered_json tokenizer_hash(const ShardHeader& header) {
   return header.tokenizer_hash.empty() ? nullptr : nlohmann::ordered_json(header.tokenizer_hash);
 }

@@ -59,7 +59,7 @@ int run(const Command& command, const std::vector<std::string>& words) {
   return command.run(line);
 }
 
-// Behind `shiftron --help`, `shiftron --version` and `shiftron NOUN --help`.
+// Refuses words after `shiftron --help`, `shiftron --version` and `shiftron NOUN --help`.
 void refuse_more_words(const std::vector<std::string>& words, size_t known) {
   if (words.size() <= known) return;
   const std::string& last = words[known - 1];

@@ -8,8 +8,8 @@
 
 namespace shiftron::cli {
 
-// Runs the command that `arguments` begin with and returns its exit code. "--help" behind a whole command goes to the
-// command. Throws Error(bad_input) for an unknown command, with the nearest one.
+// Runs the command that `arguments` begin with and returns its exit code. "--help" after a complete command is passed
+// to the command. Throws Error(bad_input) for an unknown command, with the nearest one.
 int dispatch(const std::vector<Command>& commands, const std::vector<std::string>& arguments);
 
 // The list of commands; with `noun`, that noun's verbs.

@@ -1,4 +1,4 @@
-// SVG begins with its element: that is how an older drawing is known.
+// An older drawing is recognised by its first element, which is SVG's.
 #include "cli/drawing.h"
 
 #include <filesystem>

@@ -60,23 +60,23 @@ std::vector<CommandOption> generate_options() {
           whole_option("seed", "of the draws", at_least(0), "0")};
 }
 
-// A checkpoint's model is what it is: keys of [model] and [shift] that the line gives another value.
+// A checkpoint's model cannot change: faults for keys of [model] and [shift] to which the line gives another value.
 std::vector<std::string> model_changes(const RunConfig& saved, const RunConfig& now) {
   std::vector<std::string> faults;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
     if (!is_of_model(changed.key)) continue;
     const auto origin = now.origins.find(changed.key);
-    if (origin == now.origins.end() || origin->second.unreadable) continue;  // told already, or follows from others
+    if (origin == now.origins.end() || origin->second.unreadable) continue;  // derived, or already reported
     faults.push_back(changed.key + " is '" + changed.before + "' in the checkpoint, cannot be '" + changed.after +
                      "' (" + to_string(origin->second) + ")");
   }
   return faults;
 }
 
-// What is asked of a checkpoint.
+// What a command asks of a checkpoint.
 struct Question {
   std::string name;            // in messages
-  std::set<std::string> keys;  // of [train] and [data] that change the answer, or what it takes
+  std::set<std::string> keys;  // of [train] and [data] that change the answer or its cost
 };
 
 Question held_out_loss() {
@@ -99,9 +99,9 @@ std::string advice_on(const std::string& key, const CommandLine& line) {
   return is_option ? "give --" + option : "leave it out";
 }
 
-// Keys that do nothing here, where the line or a file of it gives them: those of [evaluation], which is of training
-// while the command has options of its own, but for their defaults; others but for what the checkpoint says. So the
-// file of a run passes that asks nothing of its steps.
+// Faults for keys that the line or one of its files gives and that do nothing here. Keys of [evaluation] are for
+// training, because the command has options of its own; they pass with their defaults. Other keys pass with the
+// checkpoint's value. So the file of a run that evaluates none of its steps passes.
 std::vector<std::string> useless_keys(const RunConfig& saved, const RunConfig& now, const CommandLine& line,
                                       const Question& question) {
   const std::set<std::string> of_some = held_out_loss().keys;
@@ -150,7 +150,7 @@ CheckpointModel open_with_overrides(const CommandLine& line, const Question& que
   return model;
 }
 
-// Ranks of two steps would compute with a mixture of both.
+// Ranks that opened two different steps would compute with a mixture of both.
 void require_same_model(ControlPlane& world, const CheckpointModel& model) {
   std::vector<GivenValue> given = {
       {"the checkpoint " + model.directory,
@@ -182,7 +182,7 @@ std::string to_text(const HeldOutResult& result) {
       result.dropped_tokens);
 }
 
-// Of one dataset its own, of several those of all and then each one's.
+// For one dataset its result; for several the result of all, then of each one.
 void print_held_out(const CommandLine& line, const CheckpointModel& model, const HeldOutResults& results) {
   const std::vector<std::string>& data = line.texts("data");
   if (line.has("json")) {
@@ -260,8 +260,8 @@ GenerateOptions generation_of(const CommandLine& line) {
 
 void continue_text(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world,
                    const HostShare& share) {
-  // The text that was asked for is printed as it is, except on a terminal, which it could steer. Open MPI's mpirun
-  // gives each rank a terminal that is not the user's; launch/local says what it prints to.
+  // The generated text is printed unchanged, except on a terminal, which it could control. Open MPI's mpirun gives each
+  // rank a terminal that is not the user's; launch/local says whether it prints to one.
   const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
   const bool on_terminal = launched ? std::getenv("SHIFTRON_ON_TERMINAL") != nullptr : ::isatty(STDOUT_FILENO) == 1;
   const std::string prompt = line.text("prompt");

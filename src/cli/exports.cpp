@@ -1,4 +1,4 @@
-// A step's model as files of other programs, and what is told of them.
+// Writes a step's model as files of other programs, and reports on them.
 #include "cli/exports.h"
 
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ void refuse_difference(const ExportCheck& check) {
               " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
 }
 
-// As JSON, or in lines; `what` is written, and `notes` say what of it is not as one would think.
+// Prints JSON or lines: `what` says what was written, `notes` what about it may be unexpected.
 void tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what,
           std::vector<std::string> notes) {
   const std::string overflow = overflow_warning(check.longest_activation, "compute with the export in float64");
@@ -70,7 +70,8 @@ void tell(const CommandLine& line, Json json, const ExportCheck& check, const st
             << std::flush;
 }
 
-// The tokenizer as `make` writes it, nothing where the format cannot say it; `notes` then says why, and `instead`.
+// The tokenizer as `make` writes it, or nothing if the format cannot represent it; `notes` then gets the reason and
+// `instead`.
 template <typename Make>
 auto sayable(Make make, const std::string& instead, std::vector<std::string>& notes)
     -> std::optional<decltype(make())> {
@@ -83,7 +84,7 @@ auto sayable(Make make, const std::string& instead, std::vector<std::string>& no
   }
 }
 
-// The tokenizer's files. Without tokenizer.json where that cannot say it.
+// The tokenizer's files, without tokenizer.json if that cannot represent it.
 std::map<std::string, std::string> tokenizer_files(const Tokenizer& tokenizer, std::vector<std::string>& notes) {
   auto files = sayable([&] { return hugging_face_tokenizer(tokenizer); },
                        "so tokenizer.json is left out, and transformers refuses the tokenizer: read tokenizer.model by "
@@ -100,7 +101,7 @@ TokenizerFile tokenizer_file(const std::map<std::string, std::string>& files) {
                                             : TokenizerFile::sentencepiece;
 }
 
-// A text of GGUF is UTF-8.
+// Texts in GGUF are UTF-8.
 std::string name_of(std::string file) {
   while (file.size() > 1 && file.ends_with('/')) file.pop_back();
   return printable(fs::path(file).stem().string());
@@ -110,21 +111,21 @@ ModelOrigin origin_of(const CheckpointModel& model) {
   return saved_state(model.content.state_json, model.directory).origin;
 }
 
-// Tokens of a text that the model is made for, here or where it comes from.
+// Context length in tokens that the model is made for, here or in the program that it comes from.
 int64_t positions_of(const CheckpointModel& model, const ModelOrigin& origin) {
   return std::max(origin.positions, model.config.train.sequence_length);
 }
 
 const std::string kEndless = "no token ends a text: whoever generates goes on to a limit";
 
-// Each ends a text: the tokenizer's own first, then those that the model came with.
+// Tokens that end a text: the tokenizer's own first, then those that the model came with.
 std::vector<int64_t> ends_of(const ModelOrigin& origin, int64_t own) {
   std::vector<int64_t> ends = {own};
   std::ranges::copy_if(origin.end_tokens, std::back_inserter(ends), [&](int64_t token) { return token != own; });
   return ends;
 }
 
-// A file has room for two, of its own `vocab` tokens.
+// A file has room for two, which must be among its `vocab` tokens.
 void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& entries,
               std::vector<std::string>& notes) {
   const auto beyond = std::ranges::stable_partition(ends, [&](int64_t token) { return token < vocab; });
@@ -143,7 +144,7 @@ void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& 
   }
 }
 
-// What a file without a tokenizer says of tokens; `ends`: those that end a text.
+// Entries for tokens in a file without a tokenizer; `ends`: tokens that end a text.
 std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std::vector<int64_t> ends, int64_t vocab,
                                                  std::vector<std::string>& notes) {
   std::vector<GgufEntry> entries = {{"tokenizer.ggml.model", std::string("none")}};
@@ -153,8 +154,8 @@ std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std:
   return entries;
 }
 
-// Keys of the tokenizer, or that there is none. `vocab`, the model's, becomes the tokenizer's: llama.cpp has no list of
-// tokens that must not be made, as Hugging Face's generation_config.json has.
+// Entries of the tokenizer, or that there is none. `vocab` is the model's size and becomes the tokenizer's, because
+// llama.cpp has no list of tokens that must not be generated, unlike Hugging Face's generation_config.json.
 std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const ModelOrigin& origin, int64_t& vocab,
                                          std::vector<std::string>& notes) {
   std::vector<int64_t> ends = origin.end_tokens;
@@ -176,7 +177,7 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
       {"tokenizer.ggml.scores", std::move(tokenizer.scores)},
       {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
       {"tokenizer.ggml.unknown_token_id", tokenizer.unknown},
-      {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // none of its own: documents stand between ends
+      {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // it has none: this token separates documents
       {"tokenizer.ggml.add_bos_token", false},
       {"tokenizer.ggml.add_eos_token", false},
       {"tokenizer.ggml.add_space_prefix", false},

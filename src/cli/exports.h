@@ -6,8 +6,8 @@
 
 namespace shiftron::cli {
 
-// Write the model as --output, check and tell it. A tokenizer that the format cannot say is left out, with a note.
-// Throw Error(crash) where the files do not compute what the model does; then nothing is kept.
+// Write the model as --output, check it and report the result. A tokenizer that the format cannot represent is left
+// out, with a note. Throw Error(crash) if the files do not compute what the model does; then nothing is kept.
 int export_hugging_face(const CommandLine& line, const CheckpointModel& model);
 int export_gguf(const CommandLine& line, const CheckpointModel& model);
 

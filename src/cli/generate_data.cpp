@@ -16,7 +16,7 @@
 namespace shiftron::cli {
 namespace {
 
-// Options of all kinds. One that several kinds have takes what any of them takes; the kind checks it again.
+// Options of all kinds. An option that several kinds share takes what any of them takes; the kind checks it again.
 std::vector<CommandOption> options_of_kinds() {
   std::vector<CommandOption> options;
   for (const GeneratorKind& kind : generator_kinds()) {
@@ -102,7 +102,7 @@ std::string json_line(const GeneratedDocument& document) {
   return text += "}\n";
 }
 
-// The document's tokens on a line, and under it what is to be predicted at each, "_" where nothing counts.
+// The document's tokens on a line, and below it the target of each, "_" if it is not counted.
 std::string text_lines(const GeneratedDocument& document, const DocumentGenerator& generator) {
   const auto name_of = [&](int32_t id) {
     return id == kNotCounted ? "_" : id == kEndOfGenerated ? "<end>" : generator.token_name(id);
@@ -143,7 +143,7 @@ void tell_generated(const CommandLine& line, const std::vector<BuiltDataset>& da
   std::cout.flush();
 }
 
-// Whatever decides the documents, as words of the command line.
+// Everything that determines the documents, as words of the command line.
 std::string words_of_request(const CommandLine& line) {
   std::string words = line.text("kind") + " --seed " + line.text("seed");
   for (const CommandOption& option : options_of_kinds()) {

@@ -197,7 +197,7 @@ std::string drawing_of(const std::vector<InspectedStep>& steps, const std::strin
 
 // ---- the command ----
 
-// The steps of a run, or of its folder of checkpoints, oldest first; empty where `directory` is a step or neither.
+// The steps of a run, or of its folder of checkpoints, oldest first; empty if `directory` is a step or neither.
 std::vector<StepDirectory> steps_of_run(const std::string& directory) {
   refuse_lost_link(directory);
   if (name_exists(directory + "/" + kManifestName)) return {};
@@ -261,7 +261,7 @@ int inspect_run(const CommandLine& line, const std::vector<StepDirectory>& entri
         steps.push_back(inspect_step(entry.path, options, {}, {}));
       } catch (const Error& error) {
         if (error.code() != ExitCode::no_checkpoint) throw;
-        if (step_has_gone(entry.path)) continue;  // since its name was read
+        if (step_has_gone(entry.path)) continue;  // after its name was read
         unread.push_back({entry.path, error.what()});
       }
       progress.advance(1);

@@ -36,35 +36,35 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 constexpr uint64_t kLargestTokenizer = uint64_t{1} << 28;  // bytes
-constexpr int64_t kLongestSequence = 4096;                 // that another program's model is evaluated with
+constexpr int64_t kLongestSequence = 4096;                 // with which another program's model is evaluated
 
 CommandOption with_choices(CommandOption option, std::vector<std::string> choices) {
   option.choices = std::move(choices);
   return option;
 }
 
-// What an import reads, and what is told of it.
+// What an import reads, and what is reported about it.
 struct Origin {
   std::unique_ptr<TensorSource> tensors;
   ForeignModel model;
   std::string form;                  // in words
-  std::vector<std::string> notes{};  // what of it is not as one would think
+  std::vector<std::string> notes{};  // what about it may be unexpected
 };
 
-// What a format's files are told by, and which options it takes beside those that all take.
+// A format: its name and description, and the options it takes in addition to the common ones.
 struct Format {
   const char* name;
   const char* what;
   std::vector<std::string> options;
   std::vector<std::string> precisions{};                            // values of --precision
-  int (*run_export)(const CommandLine&, const CheckpointModel&){};  // none: it is read alone
-  Origin (*open)(const CommandLine& line){};                        // none: it is written alone
+  int (*run_export)(const CommandLine&, const CheckpointModel&){};  // null: it can only be read
+  Origin (*open)(const CommandLine& line){};                        // null: it can only be written
 };
 const std::vector<Format>& formats();
 
 const char* const kOwnOptions[] = {"as", "precision", "shift.query", "shift.key", "shift.value", "norm-head"};
 
-// The format that --format names. Throws Error(bad_input) where an option or its value is another format's.
+// The format that --format names. Throws Error(bad_input) if an option or its value belongs to another format.
 const Format& format_of(const CommandLine& line) {
   const std::string name = line.text("format");
   const Format& format = *std::ranges::find_if(formats(), [&](const Format& one) { return name == one.name; });
@@ -81,7 +81,7 @@ const Format& format_of(const CommandLine& line) {
   return format;
 }
 
-// A step whose model is taken without its layout and device. Throws Error(bad_input) with every fault of the
+// A step of which only the model is used, not its layout and device. Throws Error(bad_input) with every fault of the
 // configuration that it holds.
 CheckpointModel open_sound_step(const std::string& directory) {
   CheckpointModel step = open_checkpoint(directory);
@@ -108,8 +108,8 @@ const std::string kOtherPrograms =
     "data for this model is made by the programs that it comes from (docs/dataset-format.md says how datasets lie), "
     "and text by transformers from `shiftron checkpoint export --format hf`";
 
-// Takes the directory's tokenizer.model where this program can use it; else says why not, and what to do. `notes` get
-// what is to be told of its end of documents.
+// Takes the directory's tokenizer.model if this program can use it; otherwise says why not, and what to do. Adds a note
+// if its end of documents is not among the model's.
 void take_tokenizer(const std::string& directory, ForeignModel& model, std::vector<std::string>& notes) {
   const std::string path = directory + "/" + kTokenizerName;
   if (!name_exists(path)) {
@@ -178,7 +178,7 @@ Origin open_megatron(const CommandLine& line) {
   return origin_of(std::make_unique<MegatronSource>(from, asked_previous(line)), from);
 }
 
-// A step of ours, of which the parameters alone are taken.
+// A step of ours, of which only the parameters are taken.
 Origin open_step(const CommandLine& line) {
   CheckpointModel step = open_sound_step(line.text("directory"));
   const RunConfig& config = step.config;
@@ -217,7 +217,7 @@ const std::vector<Format>& formats() {
   return table;
 }
 
-// --format, of those that a command has.
+// --format, with the formats for which `has` is true.
 CommandOption format_option(bool (*has)(const Format&)) {
   std::vector<std::string> names, texts;
   for (const Format& format : formats()) {
@@ -230,7 +230,7 @@ CommandOption format_option(bool (*has)(const Format&)) {
       names));
 }
 
-// A step keeps where its model comes from as JSON, which is UTF-8.
+// A step records in JSON, which is UTF-8, where its model comes from.
 void refuse_names_without_utf8(const CommandLine& line) {
   const std::string from = line.text("directory");
   if (!is_utf8(from)) throw_bad_input(printable(from), " must be UTF-8; rename it");
@@ -277,7 +277,7 @@ void tell_import(const CommandLine& line, const Origin& origin, const ImportedRu
   std::cout << "next: " << next << "\n";
 }
 
-// The same for the same files, as long as nothing changes them, and the same options.
+// The same for the same files, as long as they do not change, and the same options.
 std::string request_of(const CommandLine& line) {
   std::string words = "import\n" + line.text("format") + "\n" + state_of_files(line.text("directory"));
   for (const char* option : {"shift.query", "shift.key", "shift.value", "norm-head"}) {

@@ -19,14 +19,14 @@ std::string shift_text(const ShiftConfig& shift) {
       shift.query, shift.key, shift.value, to_string(shift.form));
 }
 
-// The lines of a text in code, with commas between them.
+// The lines of a text as code, joined by commas.
 std::string one_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 2) text.replace(at, 1, ", ");
   return markdown_code(text);
 }
 
-// "5.23.0, 5.24.0": releases of transformers, out of the line TESTED of the module that an export carries.
+// "5.23.0, 5.24.0": releases of transformers, from the line TESTED of the module that an export carries.
 std::string tested_releases() {
   constexpr std::string_view line = "\nTESTED = (";
   const std::string_view module = modeling_kv_shift_llama();

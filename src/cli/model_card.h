@@ -9,7 +9,7 @@
 
 namespace shiftron::cli {
 
-// Which file of an export says its tokenizer.
+// Which file of an export holds its tokenizer.
 enum class TokenizerFile { none, json, sentencepiece };
 
 std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, TokenizerFile tokenizer,

@@ -1,4 +1,4 @@
-// `shiftron preflight`: a look at the hosts of a job.
+// `shiftron preflight`: checks the hosts of a job.
 #include "train/preflight.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ std::vector<CommandOption> preflight_options() {
       whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), std::to_string(kUsualDeadline))};
 }
 
-// Before a look that would be in vain.
+// Checked first, because the result could not be kept otherwise.
 void require_place_of_names(const std::string& path) {
   std::error_code error;
   if (!path.empty() && !std::filesystem::is_directory(path, error) &&
@@ -39,7 +39,7 @@ void require_place_of_names(const std::string& path) {
   throw_bad_input("--bad-hosts '", path, "' is no file that can be written; name one, in a folder that is there");
 }
 
-// A list of names of hosts may as well be another's, a hostfile say.
+// An existing list of host names may be something else, a hostfile for example.
 void refuse_what_is_written(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::is_empty(path, none)) return;
@@ -61,7 +61,7 @@ int run_preflight_command(const CommandLine& line) {
     tell(fmt::format("shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs, or is not reached",
                      expiry.section, expiry.seconds, expiry.key));
   });
-  // Until the command line is known to be sound.
+  // With this deadline until the command line has been checked.
   Watchdog::Section section = watchdog.enter("the start of MPI on " + host_name(), {kUsualDeadline, "deadline"});
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();

@@ -45,11 +45,12 @@ std::vector<GivenValue> given_keys(const RunConfig& config) {
 void require_same_start(ControlPlane& world, const std::string& command, const CommandLine& line,
                         const RunConfig* config) {
   std::vector<GivenValue> given = {{"the command", command}};
-  // preflight looks at the program's bytes on each host, and names the odd hosts so that a job can leave them out.
+  // preflight itself compares the program's bytes on each host, and names the odd hosts so that a job can leave them
+  // out.
   if (command != "preflight") given.push_back({"the program", build_text()});
   const std::vector<Option> keys = option_table();
   for (const auto& [name, values] : line.values) {
-    // Where a file lies matters less than what it says.
+    // A configuration file's content matters, not its path.
     if (name == "config" || (config != nullptr && std::ranges::find(keys, name, &Option::key) != keys.end())) continue;
     given.push_back({"--" + name, values == std::vector<std::string>{""} ? "given" : lines_of(values)});
   }
@@ -73,7 +74,7 @@ int thread_count(int wanted, const std::vector<std::vector<int>>& processors, in
   }
   double share = 0.0;
   for (const int processor : processors[static_cast<size_t>(local_rank)]) share += 1.0 / users[processor];
-  // Threads that wait for others of the team would use up the time of these.
+  // With more threads than the quota, those that wait for others of their team would use up the others' time.
   if (quota > 0) share = std::min(share, static_cast<double>(quota) / static_cast<double>(processors.size()));
   return std::max(static_cast<int>(share + 1e-6), 1);  // thirds add up to a little less than one
 }
@@ -111,7 +112,7 @@ void outlive_failing_writes() {
 }
 
 void end_well_where_threads_lack_memory() {
-  // Made now: later there may be no memory for them.
+  // Made now, because later there may be no memory for them.
   static const Error lack = as_error(std::bad_alloc());
   static const std::string message = std::string("\nshiftron: ") + lack.what() + "\n";
   static const std::terminate_handler otherwise = std::get_terminate();
@@ -121,7 +122,7 @@ void end_well_where_threads_lack_memory() {
     } catch (const std::bad_alloc&) {
       if (::write(STDERR_FILENO, message.data(), message.size()) < 0) ::_exit(static_cast<int>(ExitCode::crash));
       ::_exit(static_cast<int>(lack.code()));
-    } catch (...) {  // not this one's
+    } catch (...) {  // left to the previous handler
     }
     otherwise();
   });

@@ -1,4 +1,4 @@
-// stdin, stdout and stderr as they were left by whoever started the process.
+// stdin, stdout and stderr as the parent process left them.
 #include "cli/standard_descriptors.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@ namespace shiftron::cli {
 void open_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;
-    // The lowest number that is free is this one.
+    // open() returns the lowest free number, which is this one.
     if (open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
       throw_crash("descriptor ", descriptor, " is closed, and /dev/null cannot be opened in its place");
   }

@@ -8,16 +8,16 @@
 
 namespace shiftron::cli {
 
-// Opens /dev/null in place of those that are closed, before a file gets their number and what is printed goes into it.
-// A write to stdout still fails then. Throws Error(crash).
+// Opens /dev/null in place of those that are closed; otherwise the next file would get such a number, and what is
+// printed would go into it. A write to stdout still fails then. Throws Error(crash).
 void open_standard_descriptors();
 
-// What is to reach stdout as it is, past PrintableStdout: texts that were asked for, and control sequences of our own.
-// Where the write fails std::cout is bad, as if it had written.
+// Writes to stdout unchanged, past PrintableStdout: texts that the user asked for, and control sequences of our own. If
+// the write fails, std::cout is bad, as if it had written.
 void write_to_stdout(const std::string& text);
 
-// While it lives, what std::cout prints appears as printable_lines(): it may quote files, whose text may steer a
-// terminal.
+// While it lives, what std::cout prints passes through printable_lines(), because it may quote files whose text could
+// control a terminal.
 class PrintableStdout {
  public:
   PrintableStdout() : stdout_(std::cout.rdbuf()), printable_(stdout_) { std::cout.rdbuf(&printable_); }
@@ -30,7 +30,7 @@ class PrintableStdout {
   PrintableBuffer printable_;
 };
 
-// A pipe or a socket says so at any time; errno does so only at the first of the writes that fail.
+// Can be asked at any time about a pipe or a socket; errno says so only at the first write that fails.
 bool reader_of_stdout_has_left();
 
 }  // namespace shiftron::cli

@@ -1,4 +1,4 @@
-// `shiftron status`: how a run stands.
+// `shiftron status`: the state of a run.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -34,8 +34,8 @@ int terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// Steps as the run's last start resolved its configuration: none before the first one, none with a fault where they
-// cannot be read.
+// Takes the number of steps from the configuration of the run's last start: none before the first start; none, with a
+// fault, if it cannot be read.
 RunStatus status_of(const std::string& directory, RunStatusReader& reader) {
   const std::string path = directory + "/config.conf";
   std::optional<int64_t> steps;
@@ -57,7 +57,7 @@ RunStatus status_of(const std::string& directory, RunStatusReader& reader) {
   return status;
 }
 
-// Of the machine, or of the way to a file system: it may be over at the next look.
+// Errors of the machine, or of the way to a file system, may be over at the next look.
 bool may_pass(const std::exception& error) {
   return dynamic_cast<const SystemError*>(&error) != nullptr ||
          dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr;
@@ -67,13 +67,13 @@ int run_status(const CommandLine& line) {
   const std::string directory = line.texts("directory").front();
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   RunStatusReader reader(directory);
-  std::optional<std::pair<int64_t, RunStatus::State>> shown;  // what changes, where lines stand one below the other
+  std::optional<std::pair<int64_t, RunStatus::State>> shown;  // without a terminal only changes of these are printed
   std::optional<RunStatus> status;
   for (;; std::this_thread::sleep_for(std::chrono::seconds(2))) {
     try {
       status = status_of(directory, reader);
     } catch (const std::exception& error) {
-      if (!line.has("follow") || !status || !may_pass(error)) throw;  // a first look says what is wrong
+      if (!line.has("follow") || !status || !may_pass(error)) throw;  // the first look reports errors
       if (reader_of_stdout_has_left()) return 0;
       tell(std::string("shiftron: ") + error.what() + "; --follow looks again");
       continue;

@@ -50,7 +50,7 @@ bool is_tokenizer(const std::string& path) {
   }
 }
 
-// What would fail behind the work shows before it.
+// Fails before the work instead of after it.
 void check_output(const std::string& output, const std::vector<InputFile>& inputs) {
   refuse_as_output(output, inputs);
   std::error_code ignored;

@@ -115,7 +115,7 @@ std::vector<std::string> directories_of(const std::vector<DataSource>& sources) 
   return directories;
 }
 
-// `hosts`: of each started rank; `threads`: that this one would have.
+// `hosts`: those of all started ranks; `threads`: what this rank would have.
 void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int threads) {
   const RunConfig& config = parsed.config;
   const auto started = static_cast<int64_t>(hosts.size());
@@ -127,7 +127,7 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int t
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
   const ParameterCount parameters = count_parameters(config);
-  if (ranks != started) {  // it is another run that is planned
+  if (ranks != started) {  // the plan is for another run than the started one
     hosts.clear();
     threads = thread_count(config.device.threads);
   }
@@ -146,7 +146,7 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int t
       2);
 }
 
-// Of all started ranks the first one plans and prints.
+// Of all started ranks only the first plans and prints.
 int dry_run(const ParsedConfig& parsed) {
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
@@ -163,7 +163,7 @@ void show_line(const std::string& line) {
   std::cerr << (terminal ? "\r\x1b[K" + line : line + "\n") << std::flush;
 }
 
-// Of the rank that is named so.
+// What the watchdog found on `rank`, which is the name to print.
 std::string text_of(const Watchdog::Expiry& expiry, const std::string& rank) {
   if (!expiry.fault.empty()) return fmt::format("{} in \"{}\": {}", rank, expiry.section, expiry.fault);
   std::string text = fmt::format("{} has been in \"{}\" for {:.0f} s, past its deadline ({})", rank, expiry.section,
@@ -175,15 +175,15 @@ std::string text_of(const Watchdog::Expiry& expiry, const std::string& rank) {
   return expiry.under_way.empty() ? text : text + "; it waits for " + expiry.under_way;
 }
 
-// A start that is refused before it has opened the run's directory leaves a line in the events of a run that is there.
+// A start that is refused before it has opened the run's directory leaves a line in the events of an existing run.
 void note_refusal(const RunConfig& config, int rank, const std::string& message, ExitCode code) {
   const std::string& directory = config.output.directory;
   if (message.empty() || code != ExitCode::bad_input || !std::filesystem::exists(directory + "/events.jsonl")) return;
   Events(directory, rank).write("refused", {{"code", static_cast<int>(code)}, {"error", message}});
 }
 
-// Into the log, the events and to the other ranks; of ranks that fail alike only the first one speaks. Throws what
-// main() need not tell.
+// Reports a failure to the log, the events and the other ranks; if ranks fail with the same error, only the first
+// reports it. Throws an Error that main() does not print again.
 [[noreturn]] void tell_failure(Log& log, const Events& events, MpiSession& session, const std::string& message,
                                ExitCode code) {
   if (message.empty()) throw Error("", code);
@@ -191,7 +191,7 @@ void note_refusal(const RunConfig& config, int rank, const std::string& message,
     if (log.rank() != 0) log.info("error, told by another rank: " + message);
     leave_to_another(code);
   }
-  log.error(log.rank() == 0 ? message : message + " (on " + host_name() + ")");  // its lines carry the rank
+  log.error(log.rank() == 0 ? message : message + " (on " + host_name() + ")");  // the log's lines carry the rank
   session.tell_failure(static_cast<int>(code));
   throw Error("", code);
 }
@@ -206,7 +206,7 @@ int run_train(const CommandLine& line) {
   outlive_failing_writes();
   const bool launched = !is_started_alone();
   hold_stop_signals(launched);
-  // What watches outlives MPI, whose end waits for every rank.
+  // Whatever watches must outlive MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;
   Events events;
   std::optional<Watchdog> watchdog_of_rank;
@@ -232,7 +232,7 @@ int run_train(const CommandLine& line) {
                           {"under_way", expiry.under_way},
                           {"fault", expiry.fault}});
     events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}, {"error", message}});
-    if (expiry.for_files) session.tell_failure(static_cast<int>(ExitCode::hang));  // the others find no hang meanwhile
+    if (expiry.for_files) session.tell_failure(static_cast<int>(ExitCode::hang));  // the others do not find this hang
   });
   session.hear_failures(
       [&](int peer, int code) {
@@ -240,7 +240,7 @@ int run_train(const CommandLine& line) {
         std::_Exit(code);
       },
       watchdog);
-  std::unique_ptr<DirectoryLock> lock;  // held until the last word is written
+  std::unique_ptr<DirectoryLock> lock;  // held until the last line is written
   const StopSignal stop(launched);
   std::optional<std::chrono::system_clock::time_point> end_time;
   if (parsed.has("end-time")) {
