@@ -1,4 +1,4 @@
-// Samples by step number alone.
+// Samples are a function of the step number alone.
 #include "train/batches.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::vector<int64_t> evaluated_windows(const std::vector<int64_t>& windows, int6
   using Wide = unsigned __int128;
   const int64_t all = std::reduce(windows.begin(), windows.end());
   std::vector<int64_t> evaluated;
-  int64_t before = 0, begin = 0;  // windows and sequences of the sources before
+  int64_t before = 0, begin = 0;  // windows and sequences of the previous sources
   for (const int64_t of_source : windows) {
     before += of_source;
     const auto end =
@@ -59,7 +59,7 @@ int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int
   const int64_t all = std::reduce(windows.begin(), windows.end());
   CHECK(index >= 0 && index < count && count <= all, "sequence ", index, " of ", count, ", windows ", all);
   const std::vector<int64_t> evaluated = evaluated_windows(windows, count);
-  int64_t before = 0, begin = 0;  // windows and sequences of the sources before
+  int64_t before = 0, begin = 0;  // windows and sequences of the previous sources
   for (size_t source = 0; source < windows.size(); ++source) {
     if (index < begin + evaluated[source]) return before + index - begin;
     begin += evaluated[source];

@@ -21,24 +21,26 @@ void add_data(std::vector<GivenValue>& given, const std::string& key, const std:
 // Number of the first sample that microbatch `index` of rank `dp` reads in `step` (from 1).
 int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int index, int dp);
 
-// Both read from `loader`, which outlives them, what data-parallel rank `dp` needs.
+// Read what data-parallel rank `dp` needs. `config` and `loader` must outlive the reader, here and in
+// evaluation_batches().
 BatchReader training_batches(const RunConfig& config, const ParallelLayout& layout, int dp, int64_t step,
                              Loader& loader);
-// Of sources with so many windows: how many of each are among the `count` sequences of an evaluation. Each source gives
-// its first ones, as many as its share of all windows.
+// How many windows of each source are among the `count` sequences of an evaluation; `windows`: of each source. A source
+// contributes its first windows, in proportion to its share of all windows.
 std::vector<int64_t> evaluated_windows(const std::vector<int64_t>& windows, int64_t count);
-// The window that is sequence `index` of these; windows are counted over the sources one after another.
+// The window that is sequence `index` of such an evaluation; windows are numbered through all sources, one after
+// another.
 int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int64_t index);
-// Windows of an evaluation: config.evaluation.sequences, or all where that is unset or more.
+// Number of windows of an evaluation: config.evaluation.sequences, or all if that is 0 or exceeds their number.
 int64_t evaluation_sequences(const RunConfig& config, const Loader& loader);
-// These; rows that fill up the last microbatch are not counted.
+// Reads these windows; rows that only fill up the last microbatch are not counted.
 BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader);
-// Of a microbatch of such an evaluation, in order: which rows are of which source.
+// Which rows of microbatch `index` of such an evaluation belong to which source, in order.
 std::vector<SourceTotals::Rows> evaluated_sources(const RunConfig& config, const ParallelLayout& layout, int dp,
                                                   const Loader& loader, int index);
-// Batches of `round` sequences, the last one filled up. Throws Error(bad_input) where they are too many to number.
+// Number of batches of `round` sequences, the last one filled up. Throws Error(bad_input) if that exceeds an int.
 int evaluation_batch_count(int64_t sequences, int64_t round);
-// Microbatches of each data-parallel rank in an evaluation. Throws likewise.
+// Microbatches of each data-parallel rank in an evaluation. Throws as above.
 int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout, const Loader& loader);
 
 // The samples of step `step` in the order of the global batch, as training reads them: JSON

@@ -1,4 +1,4 @@
-// Plans the files of every rank on meta, writes them, and the configuration that goes with them.
+// Plans the files of every rank on meta, then writes them and their configuration.
 #include "train/convert.h"
 
 #include <algorithm>
@@ -31,11 +31,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kOrigin = "--layout";
 
-// The files, with the types and groups that are written. Throws Error(bad_input) where the step holds what the model of
-// its configuration does not.
+// The files with the types and groups that are written. Throws Error(bad_input) if the step holds a tensor that the
+// model of its configuration does not have.
 std::vector<StepFile> files_to_write(const std::vector<ManifestTensor>& tensors, std::vector<StepFile> files,
                                      const ConvertOptions& options, const std::string& step_directory) {
-  std::map<std::string, DType> types;  // of what is written
+  std::map<std::string, DType> types;  // of the tensors that are written
   for (const ManifestTensor& tensor : tensors) {
     const bool is_parameter = tensor.group == TensorGroup::parameters;
     if (!is_parameter && options.drop_optimizer) continue;
@@ -60,12 +60,12 @@ std::vector<StepFile> files_to_write(const std::vector<ManifestTensor>& tensors,
   return files;
 }
 
-// A model that was never trained here need not say how it would be.
+// False for a model that was never trained here: its configuration need not say how to train.
 bool trains(const RunConfig& config) {
   return config.train.steps > 0 && config.train.global_batch > 0;
 }
 
-// The same for the same step, as long as nothing changes it, and the same options.
+// Identifies a conversion: the same for the same unchanged step, layout and options.
 std::string request_of(const std::string& step_directory, const std::string& layout, const ConvertOptions& options) {
   return to_hex(xxh3_128(detail::concatenate("convert", '\0', state_of_files(step_directory), '\0', layout, '\0',
                                              options.precision ? name_of(*options.precision) : "", '\0',

@@ -1,4 +1,4 @@
-// A saved step as files of another layout, or as one file, in a directory where a run can go on from it.
+// Converts a saved step to the files of another layout, or to one file, in a directory where a run can resume from it.
 #pragma once
 
 #include <functional>
@@ -12,29 +12,29 @@
 
 namespace shiftron {
 
-// "tp=4,pp=2,dp=8,zero=1,stage_layers=3,1": keys of [parallel], and dp, which is no key. A part without "=" belongs to
-// the value before it.
+// "tp=4,pp=2,dp=8,zero=1,stage_layers=3,1": keys of [parallel], and dp, which is not a key. A part without "=" belongs
+// to the value before it.
 struct LayoutWords {
   std::vector<Setting> settings;  // of [parallel]
   std::string dp = "1";
 };
-// Throws Error(bad_input) where a part has no key before it, or a key comes twice.
+// Throws Error(bad_input) if a part has no key before it, or if a key is given twice.
 LayoutWords read_layout_words(const std::string& text);
 
-// `saved` under that layout: what the words leave out has its default, but parallel.bucket_elements stays, and
-// parallel.recompute where it is the same for all stages. `ranks`: of the layout. Throws Error(bad_input) that lists
-// every fault as `train` does.
+// `saved` with that layout. Keys that the words leave out get their defaults, except parallel.bucket_elements, which
+// stays, and parallel.recompute, which stays if it is the same for all stages. `ranks` returns the layout's number of
+// ranks. Throws Error(bad_input) that lists every fault, as `train` does.
 RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ranks);
 
-// What every rank of a run of `config` writes, and reads back, in the order of their files; ranks without a file left
+// What each rank of a run of `config` writes and reads back, in the order of their files. Ranks without a file are left
 // out.
 std::vector<StepFile> files_of_layout(const RunConfig& config, const ParallelLayout& layout);
 
 struct ConvertOptions {
-  std::optional<DType> precision;  // of parameters; unset: as they are
-  bool drop_optimizer = false;     // parameters alone
+  std::optional<DType> precision;  // of parameters; unset: unchanged
+  bool drop_optimizer = false;     // write parameters only
   StepWriteOptions write{};
-  std::function<void(const struct ConvertedStep& made)> tell{};  // before the last trace of the command goes
+  std::function<void(const struct ConvertedStep& made)> tell{};  // called before the command removes its last file
 };
 
 struct ConvertedStep {
@@ -43,17 +43,17 @@ struct ConvertedStep {
   ParallelLayout layout;
   size_t files = 0;        // of tensors
   uint64_t bytes = 0;      // of all files
-  bool can_train = false;  // `train` takes it: it has moments, or needs none
-  bool says_how = false;   // its configuration states a training, too
-  bool was_there = false;  // the same conversion had made it, and was killed
+  bool can_train = false;  // `train` accepts it: it has moments, or needs none
+  bool says_how = false;   // its configuration also says how to train
+  bool was_there = false;  // an earlier, killed command of the same conversion had made it
 };
 
-// Writes OUTPUT/checkpoints/step-S, cut as the ranks of the layout would, and OUTPUT/config.conf. Parameters are cast
-// only where moments are left out: a run could not go on bit by bit. OUTPUT must hold no run: no step, no config.conf
-// but that of the same conversion, interrupted; one process at a time works there. A conversion that fails leaves no
-// step, and nothing where OUTPUT was not there before; one that was killed after its step got its name can be given
-// again. Errors: the layout, the output, a cast with moments (bad_input); a damaged step (no_checkpoint); the disk
-// (crash).
+// Writes OUTPUT/checkpoints/step-S, split as the ranks of the layout would write it, and OUTPUT/config.conf. Parameters
+// are cast only if moments are dropped, because a run could not resume bit by bit otherwise. OUTPUT must hold no run:
+// no step, and no config.conf except that of the same conversion, interrupted. Only one process at a time works there.
+// A conversion that fails leaves no step, and nothing if OUTPUT did not exist before. If it was killed after its step
+// got its name, the same command can be repeated. Errors: the layout, the output, a cast with moments (bad_input); a
+// damaged step (no_checkpoint); the disk (crash).
 ConvertedStep convert_step(const std::string& step_directory, const std::string& layout, const std::string& output,
                            Log& log, const ConvertOptions& options = {});
 

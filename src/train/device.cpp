@@ -1,4 +1,4 @@
-// Of the CPU what is timed, of CUDA what is started.
+// Times products on a CPU, starts CUDA on a GPU.
 #include "train/device.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ TypicalProduct typical_product(const RunConfig& config) {
           .head_dim = config.model.head_dim};
 }
 
-// What every rank's processor has.
+// The kinds of products that every rank's processor has.
 std::vector<ProductsBy> products_everywhere(ControlPlane& world) {
   std::string own;
   for (const ProductsBy by : products_here()) own += static_cast<char>(kDigit + static_cast<int>(by));
@@ -47,7 +47,7 @@ std::vector<ProductsBy> products_everywhere(ControlPlane& world) {
   return everywhere;
 }
 
-// Bits depend on it, so it is timed on rank 0 and told to all.
+// Results depend on the choice, so only rank 0 times it and sends it to all.
 std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOptions& cpu) {
   const std::vector<ProductsBy> among = products_everywhere(world);
   if (repeats(config)) {
@@ -75,15 +75,15 @@ DevicesOfHosts devices_of_hosts(ControlPlane& world, const std::string& device) 
   return hosts;
 }
 
-// What a rank says of where it is: its host, the processors it has, and its GPU's node with the processors there.
+// A rank's place as a line of text: its host, its processors, and its GPU's NUMA node with the processors there.
 std::string line_of_place(const std::string& host, const std::vector<int>& processors,
                           const std::optional<NumaPlace>& gpu) {
   return fmt::format("{} {} {} {}\n", host, processors.empty() ? "-" : list_of(processors), gpu ? gpu->node : -1,
                      gpu ? list_of(gpu->processors) : "-");
 }
 
-// Moves this rank to the processors next to its GPU where a launcher has bound ranks by their numbers alone; for
-// people, "" where it stays.
+// Moves this rank to the processors next to its GPU if the launcher bound ranks by their numbers alone. Returns a line
+// for the log; "" if the rank stays.
 std::string bind_near_gpu(ControlPlane& world, const std::string& host, const std::string& bus, CpuOptions& cpu) {
   const std::vector<int> own = processors_of_process();
   std::istringstream lines(joined_texts(world, line_of_place(host, own, numa_place(bus))));

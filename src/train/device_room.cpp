@@ -1,4 +1,4 @@
-// The refusal of a run that does not fit, with what other values of its keys would take.
+// Refuses a run that does not fit, and lists what other values of its keys would need.
 #include "train/device_room.h"
 
 #include <fmt/format.h>
@@ -66,7 +66,7 @@ std::vector<Change> changes_of(const RunConfig& config) {
   return changes;
 }
 
-// Bytes that the rank would need, if the run can be so.
+// Bytes that the rank would need; unset if that run is not valid.
 std::optional<int64_t> bytes_of(const RunConfig& config, int rank, int ranks, int threads) {
   if (!find_faults(config, ranks, Use::dry_run).empty()) return {};
   Ledger planned;
@@ -74,8 +74,8 @@ std::optional<int64_t> bytes_of(const RunConfig& config, int rank, int ranks, in
   return planned.memory_total();
 }
 
-// What the change takes of this rank; of the rank that needs most where the change gives ranks other parts of the
-// model.
+// Bytes that this rank needs with the change. If the change gives ranks other parts of the model: of the rank that
+// needs most.
 std::optional<int64_t> bytes_behind(const RunConfig& config, const Change& change, int rank, int ranks, int threads) {
   const ParallelSection &before = config.parallel, &now = change.config.parallel;
   if (before.tp == now.tp && before.pp == now.pp && before.pipeline == now.pipeline)
@@ -87,7 +87,7 @@ std::optional<int64_t> bytes_behind(const RunConfig& config, const Change& chang
   return most;
 }
 
-// Whether what is planned has no room there even while nobody else takes any.
+// Whether the plan would not fit even if nobody else used memory there.
 bool is_beyond(const Ledger& planned, const RoomOfRank& room) {
   return planned.memory_total() + room.planned_beside > room.total;
 }
@@ -125,12 +125,12 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
                            : "");
 }
 
-// Of each rank's host before any of them has taken what it plans; where it is not known, as much as there may be.
+// Room on this rank's host, before any of its ranks has allocated its plan; practically unlimited if not known.
 RoomOfRank room_on_host(ControlPlane& world, int64_t planned) {
   constexpr HostRoom kUnknown{.available = int64_t{1} << 60, .total = int64_t{1} << 60};
   const HostRoom host = host_room().value_or(kUnknown);
   RoomOfRank room{.available = host.available, .total = host.total, .planned_beside = -planned, .ranks = 0};
-  std::error_code ignored;  // containers of one host may bear its name
+  std::error_code ignored;  // containers may have the name of their host
   const std::string here = host_name() + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
   std::istringstream ranks(joined_texts(world, fmt::format("{} {}\n", here, planned)));
   std::string name;
@@ -155,7 +155,7 @@ std::string memory_table(const Ledger& planned) {
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
                   const Ledger& planned, const RoomOfRank& room) {
   const int64_t missing = planned.memory_total() + room.planned_beside - room.available;
-  int lacking = -1;  // the rank that lacks most, of those that lack it for good where there are any
+  int lacking = -1;  // the rank that lacks most; ranks whose plan exceeds the total come first
   std::pair<bool, int64_t> most = {false, 0};
   const std::vector<std::string> all = world.gather_text(fmt::format("{:d} {}", is_beyond(planned, room), missing), 0);
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -196,7 +196,7 @@ void require_room_beside_groups(ControlPlane& world, const RunConfig& config, in
                                 const Stream& stream, const Ledger& planned, Log& log) {
   if constexpr (kHasCuda) {
     if (stream.device != DeviceKind::cuda) return;
-    world.barrier();  // those that share it have taken theirs
+    world.barrier();  // all ranks that share the device have made their groups
     const int64_t available = cuda::device_room().available / ranks_of_memory;
     const int64_t taken = std::max<int64_t>(free - available, 0);
     const auto planned_of_nccl = planned.memory().find(kNcclMemory);

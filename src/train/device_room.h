@@ -1,4 +1,4 @@
-// Whether what a run plans has room on its devices: asked before anything of it is allocated.
+// Checks that what a run plans fits on its devices, before any of it is allocated.
 #pragma once
 
 #include <string>
@@ -12,28 +12,29 @@
 
 namespace shiftron {
 
-// Lines of a plan: what each category takes.
+// The plan as text: one line per category.
 std::string memory_table(const Ledger& planned);
 
-// What a rank's plan has to fit into, beside what `ranks` − 1 others of its host plan there.
+// The memory into which a rank's plan must fit, together with the plans of the `ranks` − 1 other ranks of its host.
 struct RoomOfRank {
   int64_t available = 0, total = 0, planned_beside = 0;  // bytes
   int ranks = 1;
 };
 
-// Called by all ranks, each with its own plan and room. Where one does not fit, all of them end with bad_input, or with
-// crash where all would fit while nobody else held any, and the first one tells by how much it does not, of the rank
-// that lacks most, and what changes would take less.
+// Every rank calls it with its own plan and room. If a plan does not fit, all ranks throw: bad_input, or crash if all
+// plans would fit once others free their memory. The message describes the rank that lacks most: how much is missing,
+// and which changes would need less.
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
                   const Ledger& planned, const RoomOfRank& room);
 
-// The same of this rank's GPU as it is now, divided among `ranks_of_memory`; the log tells both, and the bytes that are
-// free are returned. On a CPU of its host, whose ranks need room together, where that is known; 0 is returned.
+// The same for this rank's GPU as it is now, whose memory is divided among `ranks_of_memory`. Logs the plan and the
+// free memory, and returns the free bytes. On a CPU it checks the host's memory, which all its ranks need together, if
+// that is known, and returns 0.
 int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
                                int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log);
 
-// Behind the making of groups, before which so many bytes were `free`: the log tells what they took. Where the plan,
-// without its reserve, has no room any more, all ranks end with bad_input, as above.
+// Call it after the groups were made; `free`: bytes that were free before. Logs how many they took. If the plan without
+// its reserve no longer fits, all ranks throw bad_input.
 void require_room_beside_groups(ControlPlane& world, const RunConfig& config, int ranks_of_memory, int64_t free,
                                 const Stream& stream, const Ledger& planned, Log& log);
 

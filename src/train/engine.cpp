@@ -36,8 +36,8 @@ NumberTypes number_types(Precision precision) {
 
 namespace {
 
-constexpr int kMostAhead = 4;  // messages of a forward pass that the next stage has not taken
-// Of a microbatch: what backward needs, and what its queued weight gradients need.
+constexpr int kMostAhead = 4;  // messages of a forward-only pass that the next stage has not yet taken
+// Arenas of a microbatch: what backward needs, and what its queued weight gradients need.
 constexpr std::array kArenaKinds = {"activations", "operands"};
 
 // Entry of a memory plan.
@@ -113,7 +113,7 @@ void Engine::make_arenas(const MemoryPlan& plan) {
   const auto make = [&](const char* kind, int64_t bytes, int64_t alike) {
     return std::make_unique<Arena>(stream_, kind, MemoryPlan{{kind, bytes}}, "activations", alike);
   };
-  if (stream_.device == DeviceKind::meta) {  // they measure; run_schedule() counts
+  if (stream_.device == DeviceKind::meta) {  // these arenas only measure; run_schedule() counts them
     for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
       memory_.push_back({make(kArenaKinds[0], 0, 0), make(kArenaKinds[1], 0, 0), {}});
     }
@@ -126,7 +126,7 @@ void Engine::make_arenas(const MemoryPlan& plan) {
 }
 
 void Engine::make_slots(const MemoryPlan& plan, bool training) {
-  constexpr int kGradients = kGradientsInUse + 1;  // and one that comes
+  constexpr int kGradients = kGradientsInUse + 1;  // and one that is being received
   for (const ChannelEnd& end : groups_.channels) {
     const auto& [from, to, is_forward] = end.channel;
     if (to != groups_.at.pp || (!is_forward && !training)) continue;
@@ -174,7 +174,7 @@ void Engine::end() noexcept {
       tell(std::string("work that was under way failed: ") + error.what());
     }
   }
-  groups_.abandon();  // first: a stream that forgets nothing waits for them
+  groups_.abandon();  // first: a queue that cannot discard its work waits for them
   stream_.queue->drop();
 }
 
@@ -239,12 +239,12 @@ int64_t Engine::run_schedule(const BatchReader& read, Pass pass) {
                                                     : make_forward_schedule(schedule_, stages, stage, stepped);
   if (pass.training && !pass.alone) {
     pass.arena_of = assign_arenas(actions, stepped).arena_of;
-  } else {  // one at a time of each chunk
+  } else {  // each chunk holds one at a time
     for (const int arena : needed_.first_arena) pass.arena_of.emplace_back(static_cast<size_t>(stepped), arena);
   }
   expect_rows(actions, !pass.alone);
-  // On a GPU what the first forward of a pass loads may wait for receives that are posted: for none of rows that it has
-  // yet to cause. A training's has been loaded.
+  // On a GPU, loading a kernel in a pass's first forward may wait for receives that are already posted, so no receive
+  // may be posted before it whose rows depend on that forward. Kernels of training are loaded already.
   if (pass.training) receive_ahead();
   for (const Action& action : actions) {
     const Microbatch& held = memory_of(action.chunk, action.microbatch, pass).held;
@@ -335,7 +335,7 @@ void Engine::execute(const Action& action, const Pass& pass) {
       break;
     case ActionKind::backward:
       backward(chunk, memory, pass);
-      if (chunk.before >= 0) {  // a copy, as its memory ends here, or is a received gradient's, which is needed again
+      if (chunk.before >= 0) {  // a copy: d_input's memory ends here, or belongs to a received gradient and is reused
         MicrobatchMemory& taker = beside(chunk.before, microbatch, pass);
         taker.held.d_output = taker.activations->allocate(parameters_.types().activation, row_shape());
         copy(stream_, microbatch.d_input, taker.held.d_output);

@@ -18,18 +18,17 @@
 
 namespace shiftron {
 
-// Of every rank in a step.
+// Microbatches of every rank in a step.
 int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout);
 
-// With how many elements a bucket is full. Large enough to fill a network's bandwidth, which grows with the number of
-// ranks.
+// Elements of a full bucket: enough to use a network's bandwidth, which takes more with more ranks.
 int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout);
 
 NumberTypes number_types(Precision precision);
 
 struct ModelPiece {
-  int stage;                               // which of the pipeline's holds it
-  const TransformerStage* here = nullptr;  // null where that is another than this rank's
+  int stage;                               // the pipeline stage that holds it
+  const TransformerStage* here = nullptr;  // null if that is not this rank's stage
 };
 
 // Totals of an evaluation for each source of its rows.
@@ -44,40 +43,42 @@ struct SourceTotals {
 class Engine {
  public:
   // `plan`: bytes of every arena, empty on meta. Allocates parameters (with gradients and moments if `training`).
-  // `schedule`: unset, what the configuration says. `attending_rows`: of documents that share rows of a microbatch of
-  // one sample, in run_layers() alone, which is then all that the engine does; 0: none do.
+  // `schedule`: unset = as configured. `attending_rows`: number of rows that attend if documents share rows of a
+  // microbatch of one sample; the engine then supports only run_layers(). 0 = no rows are shared.
   Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training,
          std::optional<Schedule> schedule = {}, int64_t attending_rows = 0);
   ~Engine() { end(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  // Returns when nothing of this rank touches its memory any more: all is done, or, while an exception unwinds, given
-  // up.
+  // Returns when nothing of this rank touches its memory any more: all work is done, or, while an exception unwinds,
+  // abandoned.
   void end() noexcept;
 
-  // Clears gradients, then forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses
-  // are added up over them and over ranks: what this rank updates is then the same on all that hold it. totals
-  // [kLossTotals] float64 += this rank's (Σ losses, counted targets, correct ones): of the last stage, tp rank 0 alone.
-  // Returns how many rows, itself included, the rows of these microbatches attend to.
+  // Clears gradients, then runs forward and backward of `microbatches` microbatches. Gradients of run.loss_scale · Σ
+  // losses are accumulated over them and over ranks; those of what this rank updates are then the same on all ranks
+  // that hold them. totals [kLossTotals] float64 += this rank's (Σ losses, counted targets, correct ones), on tp rank 0
+  // of the last stage only. Returns the number of rows that the rows of these microbatches attend to, each counting
+  // itself.
   int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
-  // The same of one microbatch, but that rows of random numbers stand for those of other stages, and none are sent:
-  // afterwards all that it launches has been loaded, which on a GPU may wait for kernels that wait for messages.
+  // The same for one microbatch, except that random rows replace those of other stages, and nothing is sent. Afterwards
+  // everything that it launches is loaded; loading on a GPU may wait for kernels that wait for messages.
   void accumulate_gradients_alone(const BatchReader& read, Tensor totals);
-  // Forward alone; losses [rows] of A, where wanted, on the last stage: called once a microbatch, when they are there.
+  // Forward only. `visit` is called on the last stage once per microbatch with its losses [rows] of A.
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
-  // `sources`, where given: rows of microbatch `index` are also added to sources.totals, each to the row of its source.
+  // `sources`, if given: rows of microbatch `index` are also added to sources.totals, each to the row of its source.
   void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {},
                 const SourceTotals& sources = {});
 
-  // Forward alone, up to the head. On the last stage `visit` gets what the last layer returned, [local rows, hidden],
-  // of each microbatch, in run.activations. Documents see nothing of each other, whatever the configuration says;
-  // targets are unused.
+  // Forward only, up to the head. On the last stage `visit` gets the last layer's output for each microbatch, [local
+  // rows, hidden], in run.activations. Documents see nothing of each other, whatever the configuration says; targets
+  // are unused.
   using LayersVisitor = std::function<void(Run& run, const TransformerStage& stage, const Tensor& x)>;
   void run_layers(int microbatches, const BatchReader& read, const LayersVisitor& visit);
 
-  // The weights of a bucket are updated.
+  // Call it after the weights of a bucket were updated: sends them to the ranks that did not update them.
   void gather(const Bucket& bucket) { exchange_.gather(stream_, bucket); }
-  // Those of all buckets are written, where this rank updates them; returns when those of other ranks are there.
+  // The same for all buckets, after this rank has written the weights that it updates. Returns when those of other
+  // ranks have arrived.
   void gather_all();
 
   ParameterSet& parameters() { return parameters_; }
@@ -86,14 +87,14 @@ class Engine {
   Stream& stream() { return stream_; }
   Libraries& libraries() { return libraries_; }
   bool last() const;  // holds the head
-  // What the model is cut into, in its order.
+  // The pieces of the model, in order.
   std::vector<ModelPiece> pieces() const;
-  // The shifts of the layers here, as TransformerStage visits them.
+  // The shifts of this rank's layers, in the order of TransformerStage.
   void for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const;
-  MemoryPlan arena_peaks() const;  // what a run on meta measured
+  MemoryPlan arena_peaks() const;  // as measured by a run on meta
 
  private:
-  // What lives from a microbatch's first action to its last, in one chunk. Its memory holds one at a time.
+  // State of a microbatch in one chunk, from its first action to its last. A MicrobatchMemory holds one at a time.
   struct Microbatch {
     int chunk = -1, number = -1;  // in the step; −1: none yet
     DeviceBatch rows;
@@ -108,7 +109,7 @@ class Engine {
   // A piece of the model.
   struct Chunk {
     std::unique_ptr<TransformerStage> stage;
-    int before = -1;  // the chunk of this rank whose rows it takes, and which takes its gradients; −1: messages do
+    int before = -1;  // this rank's chunk that sends it rows and takes its gradients; −1: they are messages
     WeightGradientQueue weight_gradients;
   };
   struct Pass {
@@ -130,7 +131,7 @@ class Engine {
   void receive_ahead();
   int64_t train(const BatchReader& read, const Pass& pass);
   MicrobatchMemory& memory_of(int chunk, int number, const Pass& pass);
-  // Of another chunk of this rank, which holds the same microbatch.
+  // Memory of another chunk of this rank, which must hold the same microbatch.
   MicrobatchMemory& beside(int chunk, const Microbatch& microbatch, const Pass& pass);
   void begin(int chunk, int number, const BatchReader& read, Pass& pass);
   void clear(MicrobatchMemory& memory);
@@ -139,11 +140,11 @@ class Engine {
   void add_by_source(const Pass& pass, const Microbatch& microbatch, const Tensor& losses, const Tensor& correct);
   void backward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass);
   Run make_run(Chunk& chunk, const MicrobatchMemory& memory, bool training);
-  // Gradients are complete behind the last microbatch.
+  // Gradients are complete after the last microbatch.
   static bool completes(const Microbatch& microbatch, const Pass& pass) {
     return microbatch.number == pass.microbatches - 1;
   }
-  Shape row_shape() const;  // of what stages exchange
+  Shape row_shape() const;  // of the rows that stages exchange
   RunConfig config_;
   Groups groups_;
   Stream& stream_;
@@ -153,7 +154,7 @@ class Engine {
   BucketExchange exchange_;
   std::vector<Chunk> chunks_;
   StageMemory needed_;
-  std::vector<MicrobatchMemory> memory_;  // as `needed_` says; on meta one of each chunk
+  std::vector<MicrobatchMemory> memory_;  // as `needed_` says; on meta one per chunk
   MemoryPlan peaks_;                      // of arenas, by chunk
   int64_t counted_ = 0;                   // on meta: their bytes, as the ledger has them
   std::unique_ptr<Arena> scratch_;
@@ -161,7 +162,8 @@ class Engine {
   BatchStaging staging_;
 };
 
-// What arenas for microbatches take: each as much as the largest chunk that it holds. `peaks`: of every chunk.
+// Bytes of all arenas for microbatches; each arena is as large as the largest chunk that it holds. `peaks`: of every
+// chunk.
 int64_t arena_bytes(const StageMemory& memory, const MemoryPlan& peaks);
 
 // Elements of all logical tensors, and of those that are neither embedding nor head.

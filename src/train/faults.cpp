@@ -1,4 +1,4 @@
-// A line each.
+// One line per fault.
 #include "train/faults.h"
 
 #include "core/check.h"

@@ -1,4 +1,4 @@
-// One error out of a list of faults.
+// One error for a list of faults.
 #pragma once
 
 #include <string>

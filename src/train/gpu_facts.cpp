@@ -23,7 +23,7 @@ struct Close {
   void operator()(FILE* pipe) const { pclose(pipe); }
 };
 
-// What a command prints to stdout; "" where it fails.
+// What a command prints to stdout; "" if it fails.
 std::string output_of(const std::string& command) {
   std::unique_ptr<FILE, Close> pipe(popen((command + " 2>/dev/null </dev/null").c_str(), "re"));
   if (pipe == nullptr) return "";
@@ -39,7 +39,7 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\n") + 1 - begin);
 }
 
-// "18 x 26.562 GB/s", of links that work: "Link 0: 26.562 GB/s"; "" without any.
+// "18 x 26.562 GB/s": the working links of lines such as "Link 0: 26.562 GB/s"; "" if there are none.
 std::string links_of(const std::string& status) {
   std::map<std::string, int> rates;
   std::istringstream lines(status);

@@ -1,4 +1,4 @@
-// What the driver's nvidia-smi says of a rank's GPU, and the GPUs of a job that are not like the others.
+// What the driver's nvidia-smi reports about a rank's GPU, and which GPUs of a job differ from the others.
 #pragma once
 
 #include <map>
@@ -7,14 +7,14 @@
 
 namespace shiftron {
 
-// By nvidia-smi's names: "power.limit" is "700.00 W". What it does not know is left out.
+// By nvidia-smi's names: "power.limit" is "700.00 W". Unknown values are left out.
 using GpuFacts = std::map<std::string, std::string>;
 
 inline constexpr const char* kMemoryErrors = "ecc.errors.uncorrected.volatile.total";
 
-// Of the GPU at this address on the bus; empty where there is no nvidia-smi or it fails.
+// Facts of the GPU at this bus address; empty if there is no nvidia-smi or it fails.
 GpuFacts facts_of_gpu(const std::string& address);
-// From the lines of `nvidia-smi --query-gpu=… --format=csv,noheader`, in the order of facts_of_gpu(), and of
+// Parses the output of `nvidia-smi --query-gpu=… --format=csv,noheader`, in the order of facts_of_gpu(), and of
 // `nvidia-smi nvlink --status`.
 GpuFacts gpu_facts(const std::string& query, const std::string& links);
 
@@ -23,13 +23,13 @@ struct RankGpu {
   int local_rank = 0;
   GpuFacts facts{};
 };
-// A line for people about a host.
+// One line for the user about a host.
 struct GpuRemark {
   std::string host, what;
 };
-// The GPUs that have other values than most, one line for each host, fact and value; errors of memory are not compared.
+// GPUs whose values differ from most, one line per host, fact and value; memory errors are not compared.
 std::vector<GpuRemark> odd_gpus(const std::vector<RankGpu>& gpus);
-// The GPUs whose memory has lost bits since their driver started.
+// GPUs whose memory has had uncorrectable errors since their driver started.
 std::vector<GpuRemark> gpus_with_errors(const std::vector<RankGpu>& gpus);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// The state says that no training is behind the step, so that resuming asks for nothing but the model's own keys.
+// The saved state says that the step was not trained here, so resuming compares only the model's own keys.
 #include "train/import_run.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace shiftron {
 namespace {
 
-// [model] and [shift], as a file of the configuration.
+// [model] and [shift], as text of a configuration file.
 std::string model_sections(const RunConfig& config) {
   const std::string text = to_config_text(config);
   return text.substr(0, text.find("\n[train]"));

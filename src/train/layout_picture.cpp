@@ -24,7 +24,7 @@ std::string padded(const std::string& text, size_t columns) {
   return text + std::string(columns - std::min(columns, width(text)), ' ');
 }
 
-// With an ellipsis where it is too long, and without blanks at its end.
+// Cuts the text with an ellipsis if it is too long, and removes blanks at its end.
 std::string clipped(std::string text, size_t columns) {
   text.erase(text.find_last_not_of(' ') + 1);
   if (width(text) <= columns) return text;
@@ -35,7 +35,7 @@ std::string clipped(std::string text, size_t columns) {
   return text + kEllipsis;
 }
 
-// Which of `count` things are shown in `room` places, three or more.
+// Which of `count` things are shown in `room` places (three or more); kLeftOut stands for the rest.
 std::vector<int> shown(int count, int room) {
   std::vector<int> all;
   const int first = count <= room ? count : room / 2;
@@ -46,7 +46,7 @@ std::vector<int> shown(int count, int room) {
   return all;
 }
 
-// The first two and the last of them.
+// All parts, or the first two and the last.
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -61,7 +61,7 @@ std::string interval(int64_t first, int64_t last) {
   return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
 }
 
-// "0-3, 8-11" of ascending numbers.
+// "0-3, 8-11" for ascending numbers.
 std::string intervals(const std::vector<int>& numbers) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < numbers.size();) {
@@ -96,7 +96,7 @@ class Hosts {
     return host < 26 ? last : letter(host / 26 - 1) + last;
   }
 
-  // " a", " a+b", " a…f" of some ranks; "" where all ranks lie on one host.
+  // " a", " a+b", " a…f" for these ranks; "" if all ranks are on one host.
   std::string letters(const std::vector<int>& ranks) const {
     if (count() < 2) return "";
     std::vector<int> hosts;
@@ -129,7 +129,7 @@ class Hosts {
   std::vector<int> host_of_;  // each rank
 };
 
-// "embedding, layers 0-3, 12-15" of each stage.
+// "embedding, layers 0-3, 12-15" for each stage.
 std::vector<std::string> contents(const RunConfig& config) {
   const Schedule schedule = schedule_of(config);
   const std::vector<Range> layers = virtual_stage_layers(config);
@@ -157,7 +157,7 @@ std::string layout_picture(const RunConfig& config, const ParallelLayout& layout
   const Hosts hosts(hosts_of_ranks);
   const std::vector<std::string> held = contents(config);
   const std::vector<int> stages = shown(layout.pp, kStages);
-  // Of all ranks at one place of the pipeline and of the copies.
+  // The text for all ranks of one stage and one copy.
   const auto cell = [&](int stage, int copy) {
     std::vector<int> ranks;
     for (int cp = 0; cp < layout.cp; ++cp) {
@@ -179,7 +179,7 @@ std::string layout_picture(const RunConfig& config, const ParallelLayout& layout
   }
   const auto copies_of = [&](size_t columns) { return static_cast<int>(columns / (column + 2)); };
   const bool all_fit = layout.dp <= copies_of(kColumns - left);
-  const size_t ellipsis = kEllipsis.size();  // with its blanks as wide as its bytes
+  const size_t ellipsis = kEllipsis.size();  // 3 bytes; with two blanks it is 3 columns wide
   const std::vector<int> copies =
       shown(layout.dp, all_fit ? layout.dp : std::max(3, 1 + copies_of(kColumns - left - ellipsis)));
   std::string text = padded("", left);

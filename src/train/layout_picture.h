@@ -9,12 +9,13 @@
 
 namespace shiftron {
 
-// Stages × data-parallel copies with the ranks of each, then the hosts: lines of at most 80 columns, at most 20 of
-// them; of what has no room the first and the last are shown. `hosts`: of each rank; empty where they are not known.
+// Stages × data-parallel copies with the ranks of each, then the hosts: at most 20 lines of at most 80 columns. If
+// there is no room for all, the first and the last are shown. `hosts`: one per rank; empty if not known.
 std::string layout_picture(const RunConfig& config, const ParallelLayout& layout,
                            const std::vector<std::string>& hosts);
 
-// One line where tensor-parallel ranks, who wait for each other in every layer, lie on several hosts; else "".
+// One line if tensor-parallel ranks, which wait for each other in every layer, are spread over several hosts; otherwise
+// "".
 std::string host_warning(const ParallelLayout& layout, const std::vector<std::string>& hosts);
 
 }  // namespace shiftron

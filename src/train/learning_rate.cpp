@@ -8,7 +8,7 @@
 namespace shiftron {
 namespace {
 
-// Share of the way from final_fraction (0) to the peak (1) that is left after share x of the fall.
+// Where the rate is between final_fraction (0) and the peak (1) after share x of the fall.
 double fall(LearningRateSchedule schedule, double x) {
   switch (schedule) {
     case LearningRateSchedule::cosine:

@@ -1,4 +1,4 @@
-// Rank 0 collects, all adopt.
+// Rank 0 collects the choices, all ranks adopt them.
 #include "train/library_choices.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace shiftron {
 namespace {
 
-// Why they were not taken, being of another device or another version of a library; "" where they were.
+// Why the choices were not adopted (for another device or library version); "" if they were.
 std::string adopt(Libraries& libraries, const std::string& choices, const std::string& source) {
   try {
     libraries.adopt(choices, source);

@@ -1,4 +1,4 @@
-// Lines by streams, and from the end by blocks.
+// Reads forwards with streams, backwards in blocks.
 #include "train/lines.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@ namespace shiftron {
 namespace {
 
 std::ifstream open_lines(const std::string& path) {
-  if (name_exists(path)) FileDescriptor::open_for_reading(path);  // which says why it cannot be read
+  if (name_exists(path)) FileDescriptor::open_for_reading(path);  // throws the reason if it cannot be read
   return std::ifstream(path);
 }
 
@@ -21,8 +21,8 @@ void for_each_line(const std::string& path, const std::function<void(const std::
 void for_each_line_from_the_end(const FileDescriptor& file,
                                 const std::function<bool(uint64_t begin, std::string_view line)>& visit) {
   constexpr uint64_t kBlock = uint64_t{64} << 10;
-  std::string text;              // what was read and not visited
-  uint64_t begin = file.size();  // of it
+  std::string text;              // read but not yet visited
+  uint64_t begin = file.size();  // of `text`
   while (begin > 0 || !text.empty()) {
     const size_t end_before = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
     if (end_before == std::string::npos && begin > 0) {

@@ -1,4 +1,4 @@
-// Files of lines: from the first or from the last one on, or what has come since a look before.
+// Reads the lines of files: forwards, backwards, or only those added since an earlier read.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace shiftron {
 
-// Calls `visit` for every line of the file, in their order; the last one may be cut. A file that is missing has none.
+// Calls `visit` for every line of the file, in order; the last one may be cut. A missing file has no lines.
 void for_each_line(const std::string& path, const std::function<void(const std::string& line)>& visit);
 
-// From the last line to the first while `visit` returns true; each with its end, and with the byte where it begins.
-// Reads little more than it visits.
+// From the last line to the first, while `visit` returns true. Passes each line with its line end, and the byte where
+// it begins. Reads little more than it visits.
 void for_each_line_from_the_end(const FileDescriptor& file,
                                 const std::function<bool(uint64_t begin, std::string_view line)>& visit);
 
-// Of a file that grows: each whole line once, over all calls of read().
+// Visits each whole line of a growing file once, over all calls of read().
 class GrowingLines {
  public:
   explicit GrowingLines(std::string path) : path_(std::move(path)) {}
-  // Visits lines that have come since the last call. Where the file was cut, replaced or removed meanwhile, calls
-  // `begin_anew` and visits all that there are.
+  // Visits the lines added since the last call. If the file was cut, replaced or removed meanwhile, calls `begin_anew`
+  // and visits all of its lines.
   void read(const std::function<void()>& begin_anew, const std::function<void(const std::string& line)>& visit);
 
  private:
   std::string path_;
-  std::streamoff end_ = 0;  // of the lines that were visited
-  std::string last_;        // of them: our rows do not repeat
+  std::streamoff end_ = 0;  // end of the visited lines
+  std::string last_;        // visited line: shows whether the file is still the same, as rows do not repeat
 };
 
 }  // namespace shiftron

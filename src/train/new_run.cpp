@@ -1,4 +1,4 @@
-// What is removed is removed under the lock, and only where no step is: another process may have been first.
+// Files are removed only under the lock, and only if there is no step: another process may have been first.
 #include "train/new_run.h"
 
 #include <filesystem>
@@ -39,7 +39,7 @@ void NewRun::begin() {
   write_file_durably(request_file(), request_);
 }
 
-// Its only step, where that is whole.
+// The only step, if it was made for this request; throws if it is damaged.
 std::string NewRun::step_made_before() const {
   const std::vector<StepDirectory> steps = list_steps(checkpoints());
   if (steps.size() != 1 || !fs::exists(request_file())) return "";
@@ -57,14 +57,14 @@ NewRun::~NewRun() {
   }
   lock_.reset();
   if (was_there_) return;
-  fs::remove(directory_ + "/" + DirectoryLock::kName, ignored);  // both go only where they are empty
+  fs::remove(directory_ + "/" + DirectoryLock::kName, ignored);  // both are removed only if empty
   fs::remove(directory_, ignored);
 }
 
 bool NewRun::is_known_to_be_empty() const noexcept {
   try {
     return list_steps(checkpoints()).empty();
-  } catch (const std::exception&) {  // the disk that failed, maybe: nothing is removed
+  } catch (const std::exception&) {  // the disk may have failed: nothing is removed
     return false;
   }
 }

@@ -1,4 +1,4 @@
-// NewRun: the directory of a run that a conversion or an import makes out of nothing.
+// NewRun: the directory of a run that a conversion or an import creates.
 #pragma once
 
 #include <memory>
@@ -9,27 +9,27 @@
 
 namespace shiftron {
 
-// One process at a time works there. Until done() nothing of it is left where it was not there before, and no step
-// ever. While it works, DIRECTORY/made-for says which request it serves: a command that is killed after its step got
-// its name can be given again.
+// Only one process at a time works there. A command that fails leaves no step, and nothing if the directory did not
+// exist before. DIRECTORY/made-for holds the request until the command is done, so that a command that was killed after
+// its step got its name can be repeated.
 class NewRun {
  public:
-  // Takes what an interrupted command left too. `request`: a line that differs where other inputs or options do.
-  // Error(bad_input): in use, by whom; not writable; steps are there.
+  // Also accepts what an interrupted command left. `request`: a line that differs for different inputs or options.
+  // Error(bad_input): in use, by whom; not writable; it holds steps.
   NewRun(const std::string& directory, const std::string& request, Log& log);
   ~NewRun();
   NewRun(const NewRun&) = delete;
   NewRun& operator=(const NewRun&) = delete;
 
-  // The step of a command of the same request, which was killed after it had made it; "" where there is none.
+  // The step that an earlier, killed command of the same request had made; "" if there is none.
   const std::string& made_before() const { return made_before_; }
 
-  void begin();  // where nothing was made before: writes which request it serves
+  void begin();  // if nothing was made before: writes made-for
   std::string checkpoints() const { return directory_ + "/checkpoints"; }
   std::string config_file() const { return directory_ + "/config.conf"; }
-  // Directly before the step gets its name. Error(bad_input) where another configuration is there.
+  // Error(bad_input) if another configuration exists there.
   void require_config(const std::string& text) const;
-  void write_config(const std::string& text);
+  void write_config(const std::string& text);  // call it directly before the step gets its name
   void done() { done_ = true; }
 
  private:

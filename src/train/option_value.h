@@ -10,7 +10,7 @@
 
 namespace shiftron {
 
-// What a number may be; `open` ends do not belong to the range.
+// The range of a number; an `open` end does not belong to it.
 struct Limits {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
@@ -47,7 +47,7 @@ std::string read_value(const std::string& text, std::vector<DataSource>& value);
 std::vector<std::string> write_value(int64_t value);
 std::vector<std::string> write_value(int value);
 std::vector<std::string> write_value(double value);
-std::vector<std::string> write_value(const std::optional<int64_t>& value);  // no text where it is unset
+std::vector<std::string> write_value(const std::optional<int64_t>& value);  // no text if unset
 std::vector<std::string> write_value(bool value);
 std::vector<std::string> write_value(const std::string& value);
 std::vector<std::string> write_value(const Betas& value);
@@ -57,7 +57,7 @@ std::vector<std::string> write_value(const StageRecompute& value);
 std::vector<std::string> write_value(const std::vector<int64_t>& value);
 std::vector<std::string> write_value(const std::vector<DataSource>& value);
 
-// What stands for the value in help.
+// The placeholder for the value in help.
 constexpr const char* placeholder(int64_t) {
   return "N";
 }
@@ -99,7 +99,7 @@ std::string names_joined(const char* separator) {
   return joined;
 }
 
-// The key was a switch: checkpoints of that time say false, which is off, or true, the same bits in a repeated run.
+// The key used to be a switch: old checkpoints say false (off) or true (repeat).
 std::string read_value(const std::string& text, Deterministic& value);
 
 template <NamedEnum Enum>

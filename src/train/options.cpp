@@ -16,13 +16,13 @@ constexpr Limits kSize = between(1, kLargestCount);
 constexpr Limits kCount = between(0, kLargestCount);
 constexpr Limits kLayers = between(1, 4096);  // each has parameters of its own, in the plan too
 constexpr Limits kFraction = between(0, 1);
-// What float32 holds as a number that is neither 0 nor infinite.
+// Range of values that are neither 0 nor infinite in float32.
 constexpr double kSmallestFloat = 1e-37, kLargestFloat = 1e37;
 constexpr Limits kFloat = between(kSmallestFloat, kLargestFloat);
 constexpr Limits kFloatOrZero = between(0, kLargestFloat);
 constexpr Limits kBelowOne = {.low = 0, .high = 1, .high_open = true};
 
-// '#' begins a comment in a file and outer blanks are cut there, so such a text would not read back; checkpoints and
+// In a file, '#' begins a comment and outer blanks are stripped, so such a text would not read back. Checkpoints and
 // logs hold it in JSON, which is UTF-8.
 std::string text_fault(const std::string& text) {
   if (!is_utf8(text)) return "must be UTF-8; rename it";
@@ -63,7 +63,7 @@ std::string value_fault(const Value& value, const Limits& limits) {
     }
     return "";
   } else {
-    return "";  // an enumeration holds what it may
+    return "";  // an enumeration holds only valid values
   }
 }
 
@@ -71,7 +71,7 @@ std::string value_fault(const Value& value, const Limits& limits) {
 bool may_differ_on_resume(const std::string& key) {
   for (const char* allowed :
        {"parallel.", "evaluation.", "checkpoint.", "output.", "device.", "fault.", "train.micro_batch", "train.steps",
-        "train.stop_at", "data.train", "data.validation"}) {  // whose fingerprints are compared instead
+        "train.stop_at", "data.train", "data.validation"}) {  // their fingerprints are compared instead
     const std::string text = allowed;
     if (text.back() == '.' ? key.rfind(text, 0) == 0 : key == text) return true;
   }
@@ -269,7 +269,7 @@ std::string BuiltValues::listed() const {
 
 namespace {
 
-// Behind the help of a key that has further values; of device.kind builds differ.
+// Added to the help of a key that has values beyond the implemented ones; for device.kind that depends on the build.
 std::string version_note(const std::string& key) {
   for (const BuiltValues& built : built_in_this_version()) {
     if (key == built.key && key != "device.kind") return " (in this version " + built.listed() + ")";

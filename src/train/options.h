@@ -1,4 +1,4 @@
-// The table of all configuration keys: each is stated once, and parsing, help, text, JSON and comparison read it.
+// The table of all configuration keys: parsing, help, text, JSON and comparison all use it.
 #pragma once
 
 #include <functional>
@@ -13,13 +13,14 @@ struct Option {
   std::string key;          // "model.hidden"
   std::string help;         // one line, with the unit
   std::string values;       // "N", "true|false", "free|gate|clamp|project"
-  bool required = false;    // where it has a use; has no default
+  bool required = false;    // by the commands that use it; has no default
   bool is_list = false;     // may be given several times
   bool is_text = false;     // JSON form is a string
   bool may_differ = false;  // on resume
   // Reads `text` into the value (lists: appends); returns "" or what is wrong, as in "is not a whole number".
   std::function<std::string(RunConfig&, const std::string& text)> read;
-  // The value as texts that `read` understands: one, or one per element of a list; a required one without value: none.
+  // The value as texts that `read` understands: one, or one per element of a list; none for a required key without a
+  // value.
   std::function<std::vector<std::string>(const RunConfig&)> write;
   // "" or what is wrong with the value, as in "must be >= 1".
   std::function<std::string(const RunConfig&)> check;
@@ -30,7 +31,7 @@ struct Option {
   std::string name() const { return key.substr(key.find('.') + 1); }
 };
 
-// Values of a key that are built, where others are read and refused.
+// Values of a key that this version implements; the others are read and refused.
 struct BuiltValues {
   const char* key;
   std::vector<std::string> values;

@@ -1,4 +1,4 @@
-// The loss, the gradient norm and the weights, each read for signs of the same fault.
+// Checks the loss, the gradient norm and the weights for signs of the same fault.
 #include "train/overflow.h"
 
 #include <fmt/format.h>

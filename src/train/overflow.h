@@ -1,5 +1,5 @@
-// Signs of an overflow that RMS norms hide: where a row's sum of squares is infinite, the norm divides by infinity and
-// returns 0. No value is non-finite then, and nothing is learned.
+// Signs of an overflow that RMS norms hide: if a row's sum of squares is infinite, the norm divides by infinity and
+// returns 0. Then no value is non-finite, but nothing is learned.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ namespace shiftron {
 
 // Whether a mean loss is that of equal logits for every target: ln(vocab), within float32's rounding.
 bool are_logits_equal(double loss, int64_t vocab);
-extern const char* const kLogitsAreEqual;  // what to say then, and to do
+extern const char* const kLogitsAreEqual;  // the message for that case, with what to do
 
-// A step that counted targets although the gradient of the model, or of a group, is exactly 0: which, and what to do.
-// "" for other steps. `group_names`: of result.group_norms.
+// Warning for a step that counted targets although the gradient of the model, or of a group, is exactly 0: which, and
+// what to do. "" for other steps. `group_names`: of result.group_norms.
 std::string zero_gradient_warning(int64_t step, const StepResult& result, const std::vector<std::string>& group_names,
                                   const ModelConfig& model);
 
 // Bounds the activations of a model by the sizes of its weights.
 class WeightSizes {
  public:
-  // Of `rows` rows of the tensor, in its type; each row of a tensor comes once.
+  // Adds `rows` rows of the tensor, in its type. Every row must be added once.
   void add(const ManifestTensor& tensor, const void* values, int64_t rows);
-  // No row of the residual stream is longer (Euclidean norm).
+  // Upper bound of the Euclidean norm of the residual stream's rows.
   double longest_activation(const ModelConfig& model) const;
 
  private:
@@ -40,7 +40,7 @@ class WeightSizes {
   std::map<std::string, Size> sizes_;  // by the tensor's name
 };
 
-// "" where float32 holds the squares of activations; else what happens, and `advice`.
+// "" if float32 can hold the squares of activations; otherwise what happens, and `advice`.
 std::string overflow_warning(double longest_activation, const std::string& advice);
 
 }  // namespace shiftron

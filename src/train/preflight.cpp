@@ -1,4 +1,4 @@
-// Every host's files, clock, disk and arithmetic, side by side.
+// Compares the files, clocks, disks and arithmetic of all hosts.
 #include "train/preflight.h"
 
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ std::string probe_path(const std::string& directory, const std::string& name) {
   return directory + "/.preflight-" + name;
 }
 
-// The folders on the way to a directory that are missing, and are removed in the end where they are empty still.
+// The missing folders of a path; removed at the end if they are still empty.
 class MissingFolders {
  public:
   explicit MissingFolders(const std::string& directory) {
@@ -67,7 +67,7 @@ class MissingFolders {
   std::vector<std::string> paths_;  // the innermost first
 };
 
-// Writes the probe of that name; what goes wrong, else "".
+// Writes the probe of that name. Returns what went wrong, or "".
 std::string write_probe(const std::string& directory, const std::string& name) {
   try {
     create_directories_durably(directory);
@@ -122,7 +122,7 @@ RankReport rank_report_of(const std::string& text) {
           .operations = json.at("operations")};
 }
 
-// What most hosts have under a name; of equally many the smallest, so that every rank says the same.
+// The most common name; of equally common ones the smallest, so that every rank gets the same.
 std::string commonest(const std::map<std::string, int>& counts) {
   return std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; })->first;
 }
@@ -130,7 +130,7 @@ std::string commonest(const std::map<std::string, int>& counts) {
 DevicesOfHosts devices_of(const std::vector<RankReport>& reports) {
   DevicesOfHosts hosts;
   for (const RankReport& report : reports) {
-    if (!report.device.empty()) add_rank(hosts, report.host, report.device);  // else on a CPU, or told as a fault
+    if (!report.device.empty()) add_rank(hosts, report.host, report.device);  // otherwise on a CPU, or a fault
   }
   return hosts;
 }
@@ -205,7 +205,7 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
 }
 
 std::string fault_of_unseen(const std::string& directory, size_t written, const std::vector<std::string>& unseen) {
-  // Most of the others see each other: of hosts in two halves nobody knows which is the odd one.
+  // A host that sees most of the others is not at fault. If the hosts split into halves, nobody knows which half is.
   if (unseen.empty() || 2 * unseen.size() < written) return "";
   const bool is_alone = unseen.size() + 1 == written;
   if (is_alone && written > 2)
@@ -246,8 +246,8 @@ std::string look_for_room(const RunConfig& config) {
 
 namespace {
 
-// What keeps this rank from opening the data as training opens it; "" where nothing does. A host that lacks data which
-// others have is unfit. Throws where every rank lacks them, or where ranks have other data at the same place.
+// Why this rank cannot open the data as training does; "" if it can. A host that lacks data which others have is at
+// fault. Throws if every rank lacks the data, or if ranks have different data at the same place.
 std::string look_for_data(const RunConfig& config, ControlPlane& world) {
   if (config.data.train.empty()) return "";
   std::vector<GivenValue> data;
@@ -283,7 +283,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   report.clock = seconds_since_1970();
 
   begin("the run's directory", {});
-  // Two nodes of a batch system may have one host name: the rank tells their probes apart.
+  // Two nodes of a batch system may have the same host name; the rank keeps their probes apart.
   const std::string own = fmt::format("{}-{}", report.host, world.rank());
   std::optional<MissingFolders> missing;
   if (leads) {
@@ -319,7 +319,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
     report.device_fault = device.fault();
     report.wrong_products = device.wrong_products();
     report.operations = device.operations();
-    if (device.all_work()) device.sum_over_groups(begin);  // else NCCL would wait for those that do not
+    if (device.all_work()) device.sum_over_groups(begin);  // otherwise NCCL would wait for those that do not work
   }
 
   begin("what all ranks found", {});

@@ -1,4 +1,4 @@
-// A look at the hosts of a job before a run is given to them.
+// Checks the hosts of a job before a run starts on them.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct RankReport {
   std::string host{};
   int local_rank = 0;
   std::map<std::string, std::string> files{};  // the program and its libraries by name: hashes of their bytes
-  double clock = 0;                            // seconds since 1970, taken by all at once
+  double clock = 0;                            // seconds since 1970, taken by all ranks at once
   std::string disk_fault{};                    // of writing into the run's directory; "": none
   std::string data_fault{};                    // of opening the data; "": none
   std::string device{};                        // which GPU it computes on; "" on a CPU
-  GpuFacts gpu{};                              // what nvidia-smi says of that
-  std::string device_fault{};                  // why that does not start or compute; "": it does
-  int64_t wrong_products = 0;                  // elements of a matrix product that are not what integers give
-  double operations = 0;                       // of such products in a second
+  GpuFacts gpu{};                              // what nvidia-smi reports about it
+  std::string device_fault{};                  // why it does not start or compute; "": it does
+  int64_t wrong_products = 0;                  // elements of a matrix product that differ from the exact integers
+  double operations = 0;                       // per second, of such products
 };
 
 struct HostFault {
@@ -35,38 +35,39 @@ struct HostFault {
 };
 
 constexpr double kMostClockSkew = 5;        // seconds from the median of all hosts
-constexpr double kLeastShareOfSpeed = 0.5;  // of the median rank's products, below which a host is told of
+constexpr double kLeastShareOfSpeed = 0.5;  // of the median rank's speed; slower hosts are reported
 
-// What is wrong with which hosts: another program or library than most have, a clock apart, a directory that cannot be
-// written or is not that of the others, data that cannot be opened, a GPU that does not work, a wrong product. Fewer GPUs
-// than ranks are a fault where another host has one for each, and so are errors of a GPU's memory. `warnings`: much
-// slower than most, GPUs that all share, GPUs with other values than most have.
+// Which hosts have which faults: a program or library that differs from most, a wrong clock, a directory that cannot be
+// written or is not the others' directory, data that cannot be opened, a GPU that does not work or has memory errors, a
+// wrong product. Fewer GPUs than ranks are a fault if another host has one for each. `warnings`: much slower than most;
+// fewer GPUs than ranks on every host; GPU values that differ from most.
 std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& warnings);
 
-// What is wrong with the run's directory on a host that does not see these of the probes that so many hosts have
-// written there; "" where nothing is, or where the hosts that wrote them are the odd ones, which say so themselves.
+// What is wrong with the run's directory on a host that does not see `unseen` of the `written` probes, one from each
+// host that could write there. "" if nothing is, or if the hosts that wrote the unseen probes are at fault; these
+// report it themselves.
 std::string fault_of_unseen(const std::string& directory, size_t written, const std::vector<std::string>& unseen);
 
-// For how many steps the disk must have room beside the `there` that lie on it.
+// For how many steps the disk needs room in addition to the `there` that it holds.
 struct RoomForSteps {
-  int64_t least = 1;  // and the older ones of those there go: the newest one stays until the next is written
-  int64_t all = 1;    // and checkpoint.keep of them stay
+  int64_t least = 1;  // if older steps are removed; the newest one stays until the next is written
+  int64_t all = 1;    // if checkpoint.keep of them stay
 };
 RoomForSteps steps_in_need_of_room(const RunConfig& config, int64_t there);
 
-// Throws Error(bad_input) where saves would fail. Returns a warning where fewer steps than checkpoint.keep have room,
-// else "".
+// Throws Error(bad_input) if saves would fail. Returns a warning if there is room for fewer steps than checkpoint.keep,
+// otherwise "".
 std::string look_for_room(const RunConfig& config);
 
-struct PreflightResult {  // hosts on rank 0 alone
+struct PreflightResult {  // faults and warnings on rank 0 only
   std::vector<HostFault> faults{}, warnings{};
   double seconds = 0;
 };
 
-// Every rank calls it. config.output.directory is made where it is missing; nothing stays there. `begin` is told each
-// part, which a rank that hangs stays in. A device that fails is its host's fault; then no groups are summed over.
-// Throws Error(bad_input) where the disk has no room to go on saving (that it is less than checkpoint.keep takes is a
-// warning), where no rank can open the data, or where ranks have different data.
+// Every rank calls it. Creates config.output.directory if it is missing, and leaves nothing there. Calls `begin` for
+// each part, so that a hang can be attributed to one. A device that fails is a fault of its host; then no sums over
+// groups are made. Throws Error(bad_input) if the disk has no room for saves (less than checkpoint.keep needs is only a
+// warning), if no rank can open the data, or if ranks have different data.
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
                               const BeginPart& begin);
 

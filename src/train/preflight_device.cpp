@@ -1,4 +1,4 @@
-// Products of integers, their rate, and numbers of ranks over every group.
+// Products of integers, their rate, and sums of rank numbers over every group.
 #include "train/preflight_device.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace shiftron {
 namespace {
 
 constexpr int64_t kProductSize = 384;  // of a square matrix
-constexpr int64_t kModulus = 17;       // operands are integers below, exact in every type as their sums are in float32
+constexpr int64_t kModulus = 17;       // operands are integers below it: exact in every type, and their sums in float32
 
 int64_t element_of_x(int64_t i) {
   return (i * 7 + i / kProductSize) % kModulus;
@@ -35,7 +35,7 @@ void put(const Tensor& staged, int64_t i, int64_t value) {
     staged.host_data<float>()[i] = number;
 }
 
-// A product of integers, against the same by integers.
+// Compares a product of integers with the same computed in integers.
 int64_t wrong_products(Stream& stream, DType dtype) {
   const Shape shape = {kProductSize, kProductSize};
   const int64_t bytes = shape.count() * size_of(DType::float32);
@@ -65,7 +65,7 @@ int64_t wrong_products(Stream& stream, DType dtype) {
   return wrong;
 }
 
-// One number there and back.
+// One number on the device, and a host copy to check it.
 class Value {
  public:
   Value(Stream& stream, float number)
@@ -76,7 +76,7 @@ class Value {
     upload(stream, here(), there());
   }
   Tensor there() const { return memory_.tensor(0, DType::float32, {1}); }
-  // Throws unless it is so by now.
+  // Throws unless the device's number is `expected` by now.
   void expect(const std::string& what, int64_t expected) const {
     download(stream_, there(), here());
     finish(stream_);
@@ -92,7 +92,7 @@ class Value {
   Buffer memory_, host_;
 };
 
-using Values = std::deque<Value>;  // which operations may be under way on: they outlive the groups
+using Values = std::deque<Value>;  // outlive the groups, whose operations may still use them
 
 void check_sum(Stream& stream, Communicator& group, Values& values) {
   const Value& value = values.emplace_back(stream, static_cast<float>(group.rank() + 1));
@@ -100,7 +100,7 @@ void check_sum(Stream& stream, Communicator& group, Values& values) {
   value.expect("a sum over " + group.name(), int64_t{group.size()} * (group.size() + 1) / 2);
 }
 
-// All at once, as a step has them: a send may wait for its receive, and memory that is taken meanwhile for the send.
+// All at once, as in a step: a send may wait for its receive, and an allocation made meanwhile may wait for the send.
 void check_messages(Stream& stream, const Groups& groups, Values& values) {
   const int stage = groups.at.pp;
   const size_t first = values.size();
@@ -143,7 +143,7 @@ DeviceLook::DeviceLook(const RunConfig& config, const HostShare& share, HostComm
   facts_ = facts_of_gpu(started_.identity.bus);
 }
 
-// A device that has failed is left alone.
+// Does nothing once the device has failed.
 void DeviceLook::attempt(const std::function<void()>& work) {
   if (!fault_.empty()) return;
   try {

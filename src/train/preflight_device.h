@@ -1,4 +1,4 @@
-// What a preflight finds of a rank's device: that it starts, what it multiplies, which groups it reaches.
+// Checks a rank's device: that it starts, multiplies correctly, and reaches its groups.
 #pragma once
 
 #include <functional>
@@ -16,25 +16,25 @@
 
 namespace shiftron {
 
-// Told each part as it begins, and its own deadline where it is not the usual one.
+// Called as each part begins; `own`: its deadline if that is not the usual one.
 using BeginPart = std::function<void(const std::string& part, std::optional<Deadline> own)>;
 
-// One rank's device and what its libraries keep; what fails is its fault and throws nothing.
+// One rank's device and its libraries. Failures are kept in fault() and not thrown.
 class DeviceLook {
  public:
   // Every rank of `world` calls it.
   DeviceLook(const RunConfig& config, const HostShare& share, HostCommunicator& world, const BeginPart& begin);
 
-  // Sums over each group that this rank is in, and a message over each of its channels. Every rank calls it, where the
-  // devices of all work; a peer that is not there leaves it in its part.
+  // Sums over each group that this rank is in, and sends a message over each of its channels. Every rank calls it, and
+  // only if the devices of all work. If a peer is missing, the rank hangs in that part.
   void sum_over_groups(const BeginPart& begin);
 
-  bool all_work() const { return all_work_; }  // those of all ranks
+  bool all_work() const { return all_work_; }  // the devices of all ranks
   const std::string& fault() const { return fault_; }
   const std::string& device() const { return started_.identity.uuid; }  // which GPU; "" on a CPU
   const GpuFacts& facts() const { return facts_; }
   int64_t wrong_products() const { return wrong_products_; }
-  double operations() const { return operations_; }  // of products in a second
+  double operations() const { return operations_; }  // per second, of products
 
  private:
   void attempt(const std::function<void()>& work);

@@ -11,7 +11,7 @@
 namespace shiftron {
 namespace {
 
-// One line an operation of a group; "" where none was timed.
+// One line per operation of a group; "" if none was timed.
 std::string communication_table(const Ledger& ledger, double steps) {
   if (ledger.traffic_times().empty()) return "";
   std::string text = fmt::format("{:<26}{:>10}{:>11}{:>11}\n", "communication", "calls", "ms", "awaited");

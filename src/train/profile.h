@@ -1,4 +1,4 @@
-// Where the time of a run's kernels went, against what the machine could do: a roofline from the ledger.
+// Where the time of a run's kernels went, compared with what the machine could do: a roofline from the ledger.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ struct MachineRates {
   double bytes = 0;       // per second: copying, read and written bytes together
 };
 
-// One line a kernel, the slowest first: calls and milliseconds a step, share of the time of all kernels, GB/s, GFLOP/s,
-// and the share of the higher of the two rates that it reached. Then one line for each operation of a group whose
-// device times it: calls and milliseconds a step, and for how many of these kernels waited for it. `ledger` holds
-// `steps` timed steps; `step_seconds`: what one took in all.
+// One line per kernel, the slowest first: calls and milliseconds per step, share of the time of all kernels, GB/s,
+// GFLOP/s, and the percentage that it reached of the machine's rates (the higher of the two). Then one line for each
+// operation of a group whose device times it: calls and milliseconds per step, and for how many of these kernels waited
+// for it. `ledger` holds `steps` timed steps; `step_seconds`: total time of one step.
 std::string profile_table(const Ledger& ledger, int64_t steps, double step_seconds, const MachineRates& rates);
 
 }  // namespace shiftron

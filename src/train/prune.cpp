@@ -1,4 +1,4 @@
-// The rule of apply_retention(), with every byte of the newest step read first.
+// Applies the rule of apply_retention(), after reading every byte of the newest step.
 #include "train/prune.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ CheckpointSection rule_of(const std::string& checkpoints) {
   throw_bad_input(checkpoints, " holds no valid step; `shiftron checkpoint list` says why");
 }
 
-// A step that was read without a fault, and its manifest, which a step of the same number may not have.
+// A step that was read without a fault, and its manifest, by which it differs from a later step of the same number.
 struct WholeStep {
   int64_t step = -1;
   std::string manifest{};
@@ -51,7 +51,7 @@ std::string manifest_of(const StepDirectory& entry) {
   }
 }
 
-// The newest step without any fault. Reads every byte of the steps that it meets, but for `known`.
+// The newest step without any fault. Reads every byte of the steps that it tries, except `known`.
 WholeStep newest_whole_step(const std::string& checkpoints, const WholeStep& known, const BytesRead& progress) {
   std::string faults;
   for (const StepDirectory& entry : list_steps(checkpoints)) {
@@ -64,7 +64,7 @@ WholeStep newest_whole_step(const std::string& checkpoints, const WholeStep& kno
   throw Error("no step of " + checkpoints + " is whole, nothing is removed:" + faults, ExitCode::no_checkpoint);
 }
 
-// Of files that are there while it looks.
+// Bytes of the files below `path`; files may disappear meanwhile.
 uint64_t bytes_below(const std::string& path) {
   uint64_t bytes = 0;
   std::error_code gone;
@@ -81,7 +81,7 @@ std::unique_ptr<DirectoryLock> lock_of(const std::string& run) {
                                          [](const std::string&) {});
 }
 
-// One of what is to go that takes room on the disk: a leftover, else the oldest step.
+// One thing to remove that takes room on the disk: a leftover, otherwise the oldest step.
 Pruning one_of(const Pruning& planned) {
   Pruning one;
   for (const Leftover& left : planned.leftovers) {
@@ -91,7 +91,7 @@ Pruning one_of(const Pruning& planned) {
   return one;
 }
 
-// What cannot be removed is told when the rest is gone.
+// What cannot be removed is reported after the rest was removed.
 void remove_all_of(const Pruning& pruning, const std::function<void()>& before_each) {
   std::string faults;
   const auto remove = [&](const auto& one) {
@@ -107,10 +107,10 @@ void remove_all_of(const Pruning& pruning, const std::function<void()>& before_e
   if (!faults.empty()) throw_crash(faults, "\nwhat else was to go is gone");
 }
 
-// The lock of a run that nobody alive held when its disk had no room for one; `gone` makes that room.
+// Locks a run that nobody alive held when its disk had no room for a lock. To make room it removes one thing: `gone`.
 std::unique_ptr<DirectoryLock> lock_on_full_disk(const std::string& run, const Pruning& planned, Pruning& gone) {
   try {
-    return lock_of(run);  // to plan may have taken long: somebody may live there by now
+    return lock_of(run);  // planning may have taken long: another process may be there by now
   } catch (const NoRoomForLock&) {
     gone = one_of(planned);
     if (gone.leftovers.empty() && gone.steps.empty()) throw;
@@ -125,7 +125,7 @@ std::unique_ptr<DirectoryLock> lock_on_full_disk(const std::string& run, const P
   }
 }
 
-// plan_pruning(), which leaves the newest whole step in `whole`, and reads that which is there no second time.
+// plan_pruning() that stores the newest whole step in `whole`; if `whole` is set already, that step is not read again.
 Pruning planned_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
                         const BytesRead& progress, WholeStep& whole) {
   const std::string checkpoints = checkpoints_of(run);

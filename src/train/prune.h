@@ -1,4 +1,4 @@
-// Old steps of a run, removed by hand as training removes them.
+// Removes old steps of a run by hand, with the rule that training uses.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct SuperfluousStep {
   uint64_t bytes = 0;  // of its files
 };
 
-// What an interrupted save or removal left; where a run is alive, also what is under way.
+// What an interrupted save or removal left; if a run is alive, also what it is working on.
 struct Leftover {
   std::string path;
   uint64_t bytes = 0;  // of its files
@@ -24,20 +24,20 @@ struct Leftover {
 
 struct Pruning {
   std::vector<SuperfluousStep> steps;  // newest first
-  std::vector<Leftover> leftovers;     // they go too
-  int64_t keep = 0, keep_every = 0;    // the rule that names them
+  std::vector<Leftover> leftovers;     // removed too
+  int64_t keep = 0, keep_every = 0;    // the rule by which they are superfluous
   int64_t newest_whole = -1;           // the newest step that was read without a fault; −1 = nothing is superfluous
 };
 
-// What may go of RUN: what checkpoint.keep and keep_every of the newest valid step would remove, or these two. Without
-// `keep_every` the steps that an earlier start promised to keep stay. The newest step whose every byte is read without
-// a fault stays whatever the rule; where there is none, Error(no_checkpoint). Errors: no run, no valid step
+// What may be removed from RUN: what checkpoint.keep and keep_every of the newest valid step, or these arguments, would
+// remove. Without `keep_every`, steps that an earlier start promised to keep stay. The newest step whose every byte can
+// be read without a fault always stays; if there is none, Error(no_checkpoint). Errors: no run, no valid step
 // (bad_input).
 Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
                      const BytesRead& progress = {});
 
-// The same, then removes all of it, leftovers first, under the run's lock: Error(bad_input) where a run is alive there.
-// On a full disk, where the lock has no room, one leftover, or else the oldest step that goes, goes before.
+// The same, then removes all of it, leftovers first, under the run's lock: Error(bad_input) if a run is alive there. If
+// the disk is too full for the lock, one leftover, or otherwise the oldest superfluous step, is removed first.
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
               const BytesRead& progress = {});
 

@@ -1,5 +1,5 @@
-// Stages differ by their numbers of layers, by what they make again, by embedding and head with their shares of the
-// vocabulary, and by how many microbatches are in flight; data-parallel ranks do not differ.
+// Stages differ in their numbers of layers, in what they recompute, in embedding and head with their shares of the
+// vocabulary, and in how many microbatches are in flight; data-parallel ranks do not differ.
 #include "train/rank_kinds.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace shiftron {
 namespace {
 
-// Layers, what they make again, embedding, head, share of the vocabulary, whether rows come from and go to other stages.
+// Layers, what they recompute, embedding, head, share of the vocabulary, whether rows come from and go to other stages.
 using ChunkWork = std::tuple<int64_t, RecomputeKind, bool, bool, int64_t, bool, bool>;
 using StageWork = std::vector<ChunkWork>;
 
@@ -24,7 +24,7 @@ struct Plan {
   Ledger ledger;
 };
 
-// Of the chunks of a stage.
+// The work of each chunk of a stage.
 StageWork work_of(const RunConfig& config, const ParallelLayout& layout, const Schedule& schedule,
                   const std::vector<Range>& layers, int stage, int tp) {
   StageWork work;
@@ -39,7 +39,7 @@ StageWork work_of(const RunConfig& config, const ParallelLayout& layout, const S
   return work;
 }
 
-// Of microbatches and of rows that come for them.
+// Bytes of microbatches and of the rows received for them.
 int64_t bytes_in_flight(const StageMemory& memory, const MemoryPlan& bytes) {
   int64_t all = arena_bytes(memory, bytes);
   for (const auto& [sender, slots] : memory.slots) all += slots * bytes.at("received forward");

@@ -15,7 +15,7 @@ ReceivedRows::ReceivedRows(Stream& stream, Communicator& channel, const std::str
   for (int i = 0; i < made; ++i) {
     slots_.push_back(std::make_unique<Arena>(stream, name, plan, "activations", slots / made));
   }
-  if (planned) planned_ = slots_.front()->allocate(dtype, shape);  // whether a message comes or not
+  if (planned) planned_ = slots_.front()->allocate(dtype, shape);  // used whether a message comes or not
 }
 
 void ReceivedRows::expect(const std::vector<int>& slots, bool come) {

@@ -1,4 +1,4 @@
-// ReceivedRows: where rows from another stage land, received one message ahead of their use.
+// ReceivedRows: memory for rows from another stage, received one message ahead of their use.
 #pragma once
 
 #include <deque>
@@ -11,17 +11,17 @@
 
 namespace shiftron {
 
-// Of one channel. Slots of its own: a message may come before the arena of its microbatch is free.
+// For one channel. It has its own slots because a message may come before the arena of its microbatch is free.
 class ReceivedRows {
  public:
-  // Rows [rows, columns] from rank 0 of `channel`, in one of `slots` places. On meta one stands for all.
+  // Receives rows [rows, columns] from rank 0 of `channel`, into one of `slots` slots. On meta one stands for all.
   ReceivedRows(Stream& stream, Communicator& channel, const std::string& name, const MemoryPlan& plan, int slots,
                DType dtype, Shape shape);
-  // The slots of the messages that will be received from now on, in their order. Where they do not come, rows of random
-  // numbers stand for them.
+  // The slots of the messages that will be received from now on, in order. If `come` is false, none come, and rows of
+  // random numbers replace them.
   void expect(const std::vector<int>& slots, bool come = true);
-  void go_ahead();  // posts the first of them that is left; until then each is posted where it is used
-  Tensor next();    // the stream is ordered behind it; posts the one after it, if it may go ahead
+  void go_ahead();  // posts the next receive now; until then each is posted when it is used
+  Tensor next();    // the stream waits for it; posts the next receive if go_ahead() was called
   int slots() const { return count_; }
   // Bytes of a slot, as a run on meta measured them.
   void add_to(MemoryPlan& plan) const { plan[slots_.front()->name()] = slots_.front()->peak(); }
@@ -35,7 +35,7 @@ class ReceivedRows {
   int count_;
   std::vector<std::unique_ptr<Arena>> slots_;
   bool come_ = true, ahead_ = false;
-  std::deque<int> left_;  // slots of messages that are not posted
+  std::deque<int> left_;  // slots of messages whose receives are not posted
   Tensor planned_;        // on meta
   Tensor coming_;
   Work receive_;

@@ -1,4 +1,4 @@
-// Reads manifests alone.
+// Reads only manifests.
 #include "train/resume.h"
 
 #include <fmt/format.h>
@@ -27,10 +27,10 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
     SavedState saved;
     try {
       saved = saved_state(read_manifest(entry.path).state_json, entry.path);
-    } catch (const SystemError& error) {  // checkpoint.resume may have been done: only this step says so
+    } catch (const SystemError& error) {  // only this step says whether checkpoint.resume has been done already
       throw SystemError(unreadable_step(entry.path, error.what()));
     } catch (const Error&) {
-      continue;  // reported where it is tried
+      continue;  // reported when loading tries it
     }
     require_resumable(saved.configuration, config, !saved.imported_from.empty(), entry.path);
     const ResumeChoice& before = saved.configuration.checkpoint.resume;
@@ -52,7 +52,7 @@ std::string way_out_of_non_finite(const RunConfig& config, const std::string& ch
                   config.optimizer.learning_rate / 2);
   if (config.checkpoint.resume.kind != ResumeChoice::Kind::automatic) options += " --checkpoint.resume auto";
   if (config.train.stop_at > 0) options += " --train.stop_at 0";
-  std::string skipped;  // a step of theirs
+  std::string skipped;  // a saved step after last_good
   for (const StepDirectory& entry : list_steps(checkpoints)) {
     try {
       check_step(entry.path);
@@ -62,7 +62,7 @@ std::string way_out_of_non_finite(const RunConfig& config, const std::string& ch
       }
       return "begin a new run from an earlier step, this one or one before it, with a lower optimizer.learning_rate: " +
              new_run_from(entry.path, options);
-    } catch (const Error&) {  // an older one
+    } catch (const Error&) {  // try an older one
     }
   }
   if (!skipped.empty()) {
@@ -112,7 +112,7 @@ void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t fi
   if (before == now || optimizer.schedule == LearningRateSchedule::constant) return;
   const double was = learning_rate(optimizer, before, std::min(first_step, before));
   const double is = learning_rate(optimizer, now, first_step);
-  // The last decay_steps of wsd move too, and a run that has not come to them goes on as before.
+  // The last decay_steps of wsd move too, but a run that has not reached them continues as before.
   if (optimizer.decay_steps > 0 && (optimizer.schedule != LearningRateSchedule::wsd || was == is)) return;
   log.warning(
       fmt::format("train.steps was {}, is {}: optimizer.schedule={} with decay_steps={} follows the end of the run, so "

@@ -1,4 +1,4 @@
-// Which saved step a start goes on from, and whether its configuration may.
+// Which saved step a start resumes from, and whether its configuration allows that.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,33 @@
 
 namespace shiftron {
 
-// What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
+// Whether the start that saved the step promised to keep it for ever. A later start without checkpoint.keep_every does
+// not remove it.
 bool was_to_stay(const Manifest& manifest);
 
-// The step that checkpoint.resume=STEP asks for; nothing: the newest. A STEP counts once: where the newest step was
-// saved by a run that had gone back to it already, that one is the newest of its line. Reads the newest step that can
-// be read, before any tensor is: throws Error(bad_input) listing the changed keys that may not differ. For rank 0.
+// The step that checkpoint.resume=STEP asks for; unset: the newest. STEP takes effect once: if the newest step was
+// saved by a run that had already gone back to STEP, that newest step is used. Before any tensor is read, compares the
+// configuration with that of the newest readable step: throws Error(bad_input) that lists the changed keys that may not
+// differ. For rank 0.
 std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log);
 
-// What to do where steps behind `last_good` had no finite loss: the commands that begin a new run.
+// What to do if steps after `last_good` had no finite loss: the commands that begin a new run.
 std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good);
 
-// Throws Error(bad_input) where the fingerprints of data.train differ; where its datasets lie does not matter.
+// Throws Error(bad_input) if the fingerprints of data.train differ; the datasets' paths do not matter.
 void require_same_data(const std::vector<DataSource>& sources, int64_t step, const std::string& before,
                        const std::string& now);
 
-// Behind an imported model's tokens stand its tokenizer's words: throws Error(bad_input) where the data has another one,
-// `hash`; warns, on rank 0, where the model brought none.
+// The token numbers of an imported model belong to its tokenizer: throws Error(bad_input) if the data has another one,
+// `hash`; warns, on rank 0, if the model came without one.
 void require_tokenizer_of(const std::string& imported_from, const std::string& step_directory,
                           const CheckpointContent& content, const std::string& hash, Log& log);
 
-// Warns where train.steps differs and the learning rate follows the end of the run.
+// Warns if train.steps differs and the learning rate depends on the end of the run.
 void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log);
 
-// Warns where the run goes on from train.stop_at or behind it. No refusal: who is told 75 gives the same command again.
+// Warns if the run resumes at or after train.stop_at. It does not refuse: after exit code 75 the same command is given
+// again.
 void warn_of_passed_stop(const TrainSection& train, int64_t saved_step, Log& log);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// The configuration of a run: one struct per section, and what can be done with it. Options are stated in options.cpp.
+// The configuration of a run: one struct per section, and functions on it. Options are defined in options.cpp.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ struct RunConfig {
 
   std::map<std::string, Origin> origins;    // keys that were given
   std::vector<std::string> reading_faults;  // found while reading; validate() lists them with its own
-  bool is_partial = false;                  // a file of it could not be read, and validate() lists those alone
+  bool is_partial = false;                  // a file could not be read; validate() then lists only reading_faults
 };
 
-// Applies one level (a file, the command line) over `config`; a list replaces that of weaker levels and repeats add up
+// Applies one level (a file, the command line) over `config`; a list replaces that of weaker levels, and repeats add up
 // within the level. Unknown keys and unreadable values go to config.reading_faults. `repeats_win`: a scalar key given
-// twice takes the last value (command line), else it is a fault (file). Call with the weakest level first.
+// twice takes the last value (command line), otherwise it is a fault (file). Call with the weakest level first.
 void apply_level(RunConfig& config, const std::vector<Setting>& settings, bool repeats_win = false);
 
 // Fills in the values that follow from others (model.kv_heads, model.head_dim). Call after the last level.
@@ -73,10 +73,10 @@ std::vector<std::string> find_faults(const RunConfig& config, int ranks, Use use
 // Throws one Error(bad_input) that lists all of find_faults().
 void validate(const RunConfig& config, int ranks, Use use = Use::train);
 
-// What the configuration says of the order of a step's work.
+// The schedule, i.e. the order of a step's work, that the configuration sets.
 Schedule schedule_of(const RunConfig& config);
 
-// Layout of `ranks` ranks; dp takes what tp, cp and pp leave. The configuration must be valid.
+// Layout of `ranks` ranks; dp = ranks / (tp · cp · pp). The configuration must be valid.
 ParallelLayout make_layout(const ParallelSection& parallel, int ranks);
 // tp * cp * pp: the fewest ranks that the configuration runs on.
 int smallest_ranks(const ParallelSection& parallel);
@@ -86,10 +86,10 @@ std::string to_config_text(const RunConfig& config);
 // {"model": {"layers": 12, ...}, ...} with the same keys, and back; from_json throws Error(bad_input).
 std::string to_json(const RunConfig& config);
 RunConfig config_from_json(const std::string& json, const std::string& source = "json");
-// What a run's hash is taken of: "key=text" lines of the keys that may not differ on resume.
+// The text whose hash identifies a run: "key=text" lines of the keys that may not differ on resume.
 std::string hash_input(const RunConfig& config);
 
-// Whether the key is of [model] or [shift], which say what a model computes.
+// Whether the key is of [model] or [shift], which define what a model computes.
 bool is_of_model(const std::string& key);
 
 struct ChangedKey {
@@ -99,9 +99,8 @@ struct ChangedKey {
 // Keys whose values differ, in the order of the table.
 std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& after);
 // Throws Error(bad_input) that lists the changed keys that may not differ on resume, or what could not be read of
-// `saved`; `model_alone`: those of [model]
-// and [shift], since `saved` speaks of nothing else. `step_directory`: a message names the way to a new run from that
-// step, where there is one.
+// `saved`. `model_alone`: only the keys of [model] and [shift], since `saved` holds no others. `step_directory`: if
+// given, the message names the commands for a new run from that step.
 void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone = false,
                        const std::string& step_directory = "");
 

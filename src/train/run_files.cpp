@@ -1,4 +1,4 @@
-// Appending JSON lines.
+// Appends JSON lines.
 #include "train/run_files.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ void refuse_lost_link(const std::string& directory, const RunWords& words) {
                   ", which is not there; mount or make that directory, or give another ", words.option);
 }
 
-// All of what `append` writes behind the file's end, or nothing of it.
+// Keeps either all of what `append` writes at the file's end, or nothing of it.
 void all_or_nothing(FileDescriptor& file, const std::function<void()>& append) {
   const uint64_t before = file.size();
   try {
@@ -60,7 +60,7 @@ void append_whole(FileDescriptor& file, const std::string& text) {
   all_or_nothing(file, [&] { file.append(text.data(), text.size()); });
 }
 
-// What the file's last line lacks at its end, as a crash leaves it: "\n" or nothing, as where that cannot be read.
+// The line end that the file's last line lacks after a crash: "\n"; "" if it lacks none or cannot be read.
 std::string missing_end(const std::string& path) {
   try {
     const FileDescriptor file = FileDescriptor::open_for_reading(path);
@@ -72,7 +72,7 @@ std::string missing_end(const std::string& path) {
   }
 }
 
-// Calls `take` with what the file holds from `begin` to `end`, in pieces, while it returns true.
+// Calls `take` with the file's bytes from `begin` to `end`, in pieces, while it returns true.
 void for_each_piece(const FileDescriptor& file, uint64_t begin, uint64_t end,
                     const std::function<bool(std::string_view piece)>& take) {
   constexpr uint64_t kMost = uint64_t{1} << 20;
@@ -84,8 +84,8 @@ void for_each_piece(const FileDescriptor& file, uint64_t begin, uint64_t end,
   }
 }
 
-// Bytes behind `cut` that the end of `superseded` holds already, because a start was killed while it moved them: there
-// they begin with a line like the first of them, or are a part of it.
+// Bytes after `cut` that the end of `superseded` already holds because a start was killed while it moved them. There
+// they begin with a line equal to the first of them, or are a part of that line.
 uint64_t moved_before(const FileDescriptor& metrics, uint64_t cut, const FileDescriptor& superseded) {
   const uint64_t all = superseded.size();
   std::optional<uint64_t> from;
@@ -116,8 +116,8 @@ uint64_t moved_before(const FileDescriptor& metrics, uint64_t cut, const FileDes
   return same == all - *from ? same : of_first;
 }
 
-// Moves whole lines from the end of metrics.jsonl to that of `path`. Where a process is killed within, the next call
-// goes on from there: the lines stay in both files until all of them are safe.
+// Moves whole lines from the end of metrics.jsonl to that of `path`. If a process is killed meanwhile, the next call
+// resumes from there: the lines stay in both files until all of them are safe.
 void move_end(const FileDescriptor& metrics, uint64_t cut, const std::string& path) {
   FileDescriptor left = FileDescriptor::open_for_appending(metrics.path(), false);
   left.append("\n", missing_end(metrics.path()).size());
@@ -137,7 +137,7 @@ void move_end(const FileDescriptor& metrics, uint64_t cut, const std::string& pa
   left.sync();
 }
 
-// Whether the path leads to the open file; true where that cannot be known.
+// Whether the path leads to the open file; true if that cannot be found out.
 bool is_at(const std::string& path, const FileDescriptor& file) {
   struct stat there {};
   struct stat mine {};
@@ -231,11 +231,11 @@ void Events::write(const std::string& event, const nlohmann::ordered_json& detai
     std::deque<std::string>& lines = waiting_->lines;
     if (lines.size() < kMostWaiting) lines.push_back(line.dump() + "\n");
     for (; !lines.empty();
-         lines.pop_front()) {  // one at a time: other ranks append too, so that none can be taken back
+         lines.pop_front()) {  // one at a time: other ranks append too, so a line cannot be taken back
       const std::string text = missing_end(path_) + lines.front();
       FileDescriptor::open_for_appending(path_).append(text.data(), text.size());
     }
-  } catch (...) {  // an event is never worth a run
+  } catch (...) {  // a run must not end because of an event
   }
 }
 
@@ -308,7 +308,7 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
   try {
     refuse_inside_a_step(directory);
     refuse_lost_link(directory, words);
-    refuse_lost_link(directory + "/checkpoints", words);  // else the run would begin anew, and save nothing
+    refuse_lost_link(directory + "/checkpoints", words);  // otherwise the run would start over, and save nothing
     create_directories_durably(directory);
     for (const char* file :
          {"config.conf", "metrics.jsonl", "metrics.superseded.jsonl", "events.jsonl", "library_choices.json"}) {
@@ -365,7 +365,7 @@ RowsOfStep supersede_metrics(const std::string& directory, int64_t step) {
   if (!std::filesystem::exists(path)) return rows;
   const FileDescriptor metrics = FileDescriptor::open_for_reading(path);
   uint64_t cut = metrics.size();
-  bool stays = false;  // a row behind the one that is looked at
+  bool stays = false;  // whether a row after the visited one stays
   for_each_line_from_the_end(metrics, [&](uint64_t begin, std::string_view line) {
     if (line.ends_with('\n')) line.remove_suffix(1);
     const double of = read_step_row(line).value_or(StepRow{}).step.value_or(std::nan(""));  // a crash may cut a line

@@ -1,4 +1,4 @@
-// Lines about steps.
+// Writes the lines about steps.
 #include "train/run_report.h"
 
 #include <fmt/format.h>
@@ -74,7 +74,7 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
   const double rate = static_cast<double>(tokens) / step_seconds;
   const double rate_of_operations =
       model_flops(config_->model, static_cast<double>(tokens), result.attended) / step_seconds;
-  if (rate_of_operations > peak_) peak_ = std::nan("");  // measured beside other work: no share of it says anything
+  if (rate_of_operations > peak_) peak_ = std::nan("");  // measured next to other work: shares of it mean nothing
   const double utilization = rate_of_operations / peak_;
   const double rate_used = learning_rate(config_->optimizer, train.steps, step);
   const double compute = std::max(0.0, step_seconds - times.communication - times.wait - times.data);
@@ -94,7 +94,7 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
          {"shift", taps_json(result)},
          {"skipped", result.skipped_updates}});
   if (!show_progress_ || (step % config_->output.log_every != 0 && step != train.steps)) return;
-  // By the clock of steps: where the host makes them itself, the next one is done before this one is told.
+  // Uses the steps' own clock: if the host computes steps itself, the next one is done before this one is reported.
   const auto done = static_cast<double>(step - first_step_ + 1);
   const double left = result.elapsed / done * static_cast<double>(train.steps - step);
   const std::string share = std::isnan(utilization) ? "" : fmt::format("{:.0f} % of GEMM peak  ", utilization * 100);
@@ -113,7 +113,7 @@ void RunReport::validation(int64_t step, const EvaluationResult& result) {
     const MeanLoss& of = result.sources[i];
     row["validation_sources"][names[i]] = {{"loss", json_number(of.loss)}, {"accuracy", json_number(of.accuracy)}};
   }
-  write(row);  // before any line about it
+  write(row);  // before any log line about it
   log_->info(fmt::format("step {}: validation loss {:.4f}, accuracy {:.4f}", step, all.loss, all.accuracy));
   for (size_t i = 0; i < result.sources.size(); ++i) {
     const MeanLoss& of = result.sources[i];
@@ -146,7 +146,7 @@ RunReport::~RunReport() {
   }
 }
 
-// A full disk ends no run: lines wait until there is room again.
+// A full disk does not end a run: lines wait until there is room again.
 void RunReport::sync() {
   if (config_ == nullptr) return;
   try {

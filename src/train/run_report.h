@@ -1,4 +1,5 @@
-// What a run tells of its steps: metrics.jsonl, TensorBoard, the progress line. Rank 0 writes, the others do nothing.
+// What a run reports about its steps: metrics.jsonl, TensorBoard, the progress line. Rank 0 writes, the others do
+// nothing.
 #pragma once
 
 #include <functional>
@@ -20,19 +21,19 @@ class RunReport {
   RunReport() = default;  // writes nothing
   RunReport(RunReport&&) noexcept = default;
   RunReport& operator=(RunReport&&) noexcept = default;
-  ~RunReport();  // tries a last time to write what waits
-  // Appends to the files of config.output.directory; training starts with step `first_step`, and what older files say
-  // of it and later ones no longer counts. `peak`: GEMM operations per second of all ranks; from the first step on that
-  // makes more, no share of it is told.
+  ~RunReport();  // tries once more to write what waits
+  // Appends to the files of config.output.directory. Training starts with step `first_step`; what older files hold for
+  // it and later steps no longer counts. `peak`: GEMM operations per second of all ranks; once a step exceeds it, no
+  // share of it is reported any more.
   RunReport(const RunConfig& config, int64_t first_step, double peak, Log& log,
             std::function<void(const std::string& line)> show_progress);
 
-  // Of one step: its result, and where this rank's memory is.
+  // Reports one step: its result, and what this rank's memory is used for.
   void step(int64_t step, const StepResult& result, const std::vector<std::string>& group_names, const Ledger& ledger);
   void validation(int64_t step, const EvaluationResult& result);
   void tasks(int64_t step, const std::vector<StepValue>& values);
-  // Before a step is saved: rows of the steps behind it are then on the disk too, and a configuration that was moved
-  // away is there again.
+  // Call it before a step is saved: afterwards the rows of the steps before it are on the disk, and a configuration
+  // that was moved away has been written again.
   void sync();
 
  private:

@@ -1,4 +1,4 @@
-// Events, read from the first line to the last at each look, and metrics, read once.
+// Reads all events at each read(), but each row of the metrics only once.
 #include "train/run_status.h"
 
 #include <fmt/format.h>
@@ -26,10 +26,10 @@ namespace {
 using nlohmann::json;
 using State = RunStatus::State;
 
-constexpr size_t kLastSteps = 20;    // that pace and loss are taken of
+constexpr size_t kLastSteps = 20;    // that determine pace and loss
 constexpr double kMostSilence = 60;  // seconds without a sign of life; a lock is touched every 5
 
-// Seconds since 1970 of "2026-11-22T02:34:35.123Z"; NaN where it is none.
+// Seconds since 1970 of "2026-11-22T02:34:35.123Z"; NaN if it is not a time.
 double seconds_of(const std::string& text) {
   std::tm time{};
   const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
@@ -43,7 +43,7 @@ double number_in(const json& object, const char* key, double otherwise = 0) {
 }
 
 std::optional<int64_t> whole_step(double step) {
-  constexpr double kMost = 1e15;  // no run of ours has more
+  constexpr double kMost = 1e15;  // no run has more
   return step >= 0 && step <= kMost ? std::optional(static_cast<int64_t>(step)) : std::nullopt;
 }
 
@@ -69,7 +69,7 @@ std::string hosts_in(const json& start) {
   return text;
 }
 
-// Seconds since 1970 of the last sign of life of whoever holds the run; none where nobody does.
+// Seconds since 1970 of the last sign of life of the run's lock holder; unset if nobody holds it.
 std::optional<double> last_sign(const std::string& directory) {
   std::optional<double> newest;
   std::error_code error;
@@ -104,9 +104,9 @@ std::string reason_of(int code) {
   }
 }
 
-// Which job of a batch system the run is in: others may be submitted, or come and be refused, meanwhile.
+// The batch system's job that runs the run: meanwhile others may be submitted, or start and be refused.
 struct Jobs {
-  std::string begun{};  // it has its hosts; the next start is its own
+  std::string begun{};  // has its hosts; the next start is this job's
   std::string of_start{};
 
   void read(const std::string& event, const std::string& job) {
@@ -128,7 +128,7 @@ class Life {
     const std::string job = text_in(event, "job");
     jobs_.read(name, job);
     if (!job.empty()) status_.job = job;
-    if (name == "resume" || name == "checkpoint" || name == "skip") done_ = std::nan("");  // it goes on
+    if (name == "resume" || name == "checkpoint" || name == "skip") done_ = std::nan("");  // training continues
     if (name == "job") {
       job_began_ = when;
       nodes_ = text_in(event, "nodes");
@@ -149,15 +149,15 @@ class Life {
     } else if (name == "left") {
       job_began_ = std::nan("");
       if (status_.state != State::queued) return;
-      end(event, when);  // before the program wrote anything
+      end(event, when);  // the job left before the program wrote anything
       status_.why = status_.state == State::done ? "" : reason_of(status_.code) + ", see the job's log in slurm/";
       keep_done(event);
     }
   }
 
-  // Behind the last event: what the lock in `directory` tells besides.
+  // Call it after the last event: takes into account the lock in `directory`.
   void judge(const std::string& directory) {
-    const bool no_exit = !std::isnan(last_start_) && std::isnan(ended_);  // of the last start
+    const bool no_exit = !std::isnan(last_start_) && std::isnan(ended_);  // the last start has no exit
     const std::optional<double> sign = last_sign(directory);
     const bool alive = sign && now_ - *sign <= kMostSilence && !DirectoryLock::left_by_the_dead(directory);
     if (no_exit && alive) {
@@ -200,7 +200,7 @@ class Life {
     ended_ = std::nan("");
     ++status_.starts;
   }
-  // Of several ranks the first one says why; who ends a job for good, last.
+  // The first rank's exit says why; the job's own exit, which ends it for good, replaces that.
   void exit(const json& event, double when, bool of_rank) {
     if (!std::isnan(ended_) && of_rank) return;
     ended_ = std::isnan(ended_) ? when : ended_;
@@ -217,7 +217,7 @@ class Life {
     refused_ = code == ExitCode::bad_input;
     if (!refused_) done_ = code == ExitCode::done ? when : std::nan("");
   }
-  // A run that is done stays so where one more start of it is refused.
+  // A run that is done stays done if another start of it is refused.
   void keep_done(const json& event) {
     if (!refused_ || std::isnan(done_)) return;
     status_.start_fault = fmt::format("a start was refused at {}: {}", text_in(event, "time"), status_.why);
@@ -225,26 +225,26 @@ class Life {
     status_.code = 0;
     become(State::done, done_);
   }
-  // Behind its last end; where it was done, or was refused, it waits for its user.
+  // Counts the time since its last end; if that was done or refused, the run waits for its user.
   void add_gap(double until) {
     if (std::isnan(ended_)) return;
     const bool rested = refused_ || !std::isnan(done_);
-    const double gap = std::max(0.0, until - ended_);  // another host, another clock
+    const double gap = std::max(0.0, until - ended_);  // the clocks of two hosts may differ
     (rested ? rested_seconds_ : status_.between_seconds) += gap;
   }
 
   RunStatus& status_;
   double now_, state_began_;
   double first_start_ = std::nan(""), last_start_ = std::nan(""), ended_ = std::nan("");
-  double done_ = std::nan("");       // when it was; none where it went on behind that
-  bool refused_ = false;             // its last end: configuration or data at fault
-  double rested_seconds_ = 0;        // in which it was not to run
-  double job_began_ = std::nan("");  // of the last job that has begun, until it starts or leaves
-  std::string nodes_;                // of it
+  double done_ = std::nan("");       // when the run was done; NaN if it continued after that
+  bool refused_ = false;             // whether its last end was a fault of configuration or data
+  double rested_seconds_ = 0;        // in which it was not meant to run
+  double job_began_ = std::nan("");  // begin of the last job, until that starts the program or leaves
+  std::string nodes_;                // hosts of that job
   Jobs jobs_;
 };
 
-// The first of an array's runs in it; "" where it is none.
+// The first run of an array in that directory; "" if there is none.
 std::string first_of_array(const std::string& directory) {
   std::string first;
   std::error_code error;

@@ -1,4 +1,4 @@
-// How a run stands, for people and as JSON.
+// The status of a run, for the user and as JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using State = RunStatus::State;
 
 constexpr int kCurveRows = 10;
 
-// Means of the losses of each column; dots by rows of the range.
+// Mean loss of each column, drawn as dots.
 std::string curve(const std::vector<double>& losses, int width) {
   constexpr int kLabel = 9;
   const int columns =

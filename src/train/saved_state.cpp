@@ -1,4 +1,4 @@
-// The keys of the JSON object, and which of them may be missing: those that older versions had not.
+// The keys of the JSON object; those that older versions did not have may be missing.
 #include "train/saved_state.h"
 
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ Bfloat16Products products_of(const nlohmann::json& kept, const std::string& sour
   return products;
 }
 
-// Two choices, of large products and of own tiles.
+// Older versions made two choices: for large products and for their own tiles.
 Bfloat16Products older_products(bool matmul, bool tiles) {
   const ProductsBy large = matmul ? ProductsBy::library : ProductsBy::float32;
   return {.forward = large,
@@ -100,7 +100,7 @@ SavedState saved_state(const std::string& text, const std::string& source) {
     state.library_choices = json.value("library_choices", "");
     state.imported_from = json.value("imported_from", "");
     state.without_tokenizer = json.value("without_tokenizer", "");
-    state.origin.from = state.imported_from;  // all that older versions said
+    state.origin.from = state.imported_from;  // older versions saved only this
     if (json.contains("origin")) state.origin = origin_of(json.at("origin"));
     return state;
   });

@@ -16,9 +16,9 @@ namespace shiftron {
 namespace {
 
 constexpr double kLeft = 74, kTop = 98, kBottom = 58, kRow = 30, kBox = 24, kDigit = 0.62;  // times the font's size
-constexpr double kWidest = 3600, kNarrowest = 640;  // of what is drawn of the time
-constexpr double kBoxes = 26, kThinnest = 4;        // an average box where all is drawn, at most and at least
-constexpr double kBoxesOfParts = 16, kGap = 150;    // where two parts are drawn, and between these
+constexpr double kWidest = 3600, kNarrowest = 640;  // of the drawn part of the time axis
+constexpr double kBoxes = 26, kThinnest = 4;        // average box if all is drawn, at most and at least
+constexpr double kBoxesOfParts = 16, kGap = 150;    // average box if two parts are drawn, and the gap between them
 
 constexpr std::array kColours = {std::array{110, 168, 230}, std::array{244, 165, 80}, std::array{118, 190, 130}};
 constexpr std::array kNames = {"forward", "backward", "weight gradients"};
@@ -153,7 +153,7 @@ class Drawing {
     return text + label(right + 12, y + 17, std::to_string(in_flight));
   }
 
-  // What of an action lies in a part; its number goes to `numbers`, above all boxes.
+  // The part of an action that lies in a drawn part; its number goes to `numbers`, above all boxes.
   std::string box(const TimedAction& timed, const DrawnPart& part, double y, std::string& numbers) const {
     const auto& [action, start, end] = timed;
     const int colour = colour_of(action.kind);
@@ -178,7 +178,7 @@ class Drawing {
   }
 
   std::string axis(const DrawnPart& part, double bottom) const {
-    double step = std::pow(10, std::floor(std::log10(90 / scale_)));  // round, and not closer than 30 pixels
+    double step = std::pow(10, std::floor(std::log10(90 / scale_)));  // a round number, at least 30 pixels apart
     for (const double factor : {2.0, 2.5}) {
       if (step * scale_ < 30) step *= factor;
     }

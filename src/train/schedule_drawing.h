@@ -1,4 +1,4 @@
-// A picture of a schedule: what each stage does when.
+// A picture of a schedule: what each stage does, and when.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace shiftron {
 
-// SVG of stages × time, as simulate() has it: a box an action, with its microbatch's number where that fits and all of
-// it as a tooltip; beside them the microbatches in flight (one number a chunk), above them the bubble. Of a schedule
-// that is too long for the picture the first and the last part are drawn, and the gap says so. Throws where the
+// SVG of stages × time, as simulate() returns it: one box per action, with its microbatch's number if that fits and all
+// details in a tooltip; next to the boxes the microbatches in flight (one number per chunk), above them the bubble. If
+// a schedule is too long for the picture, its first and last parts are drawn, and the gap says so. Throws if the
 // schedule hangs.
 std::string draw_schedule(const Schedule& schedule, int stages, int microbatches, const ScheduleCosts& costs,
                           const std::string& title);

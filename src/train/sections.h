@@ -19,12 +19,12 @@ namespace shiftron {
 enum class Precision { fp32, bf16, fp64 };
 enum class LearningRateSchedule { constant, cosine, linear, wsd };
 enum class DeviceChoice { cpu, cuda };
-// Which runs give the same bits: no promise; the same command; any dp, pp, microbatch, zero.
+// Which runs give the same bits: no promise; the same command; the same for any dp, pp, microbatch, zero.
 enum class Deterministic { off, repeat, layouts };
 
-// Whether texts of benchmarks begin with the token that stands in front of a document.
+// Whether texts of benchmarks begin with the token that precedes a document.
 enum class BeginningToken {
-  tokenizer,  // as the exported tokenizer does by itself: ours puts nothing in front
+  tokenizer,  // as the exported tokenizer does by default: ours puts nothing in front
   never,
   always,
 };
@@ -51,7 +51,7 @@ struct TrainSection {
   int64_t global_batch = 0;  // sequences
   int64_t micro_batch = 1;   // sequences
   int64_t sequence_length = 0;
-  int64_t stop_at = 0;  // save and leave with 75 after that step; 0 = never
+  int64_t stop_at = 0;  // save and exit with 75 after that step; 0 = never
   Precision precision = Precision::fp32;
   int64_t seed = 0;
   Deterministic deterministic = Deterministic::off;
@@ -75,7 +75,7 @@ struct OptimizerSection {
   double final_fraction = 0;
 };
 
-// What backward makes again on each pipeline stage.
+// What backward recomputes on each pipeline stage.
 struct StageRecompute {
   StageRecompute(RecomputeKind of_all = RecomputeKind::none) : kinds{of_all} {}
   explicit StageRecompute(std::vector<RecomputeKind> of_each) : kinds(std::move(of_each)) {}
@@ -106,10 +106,10 @@ struct EvaluationSection {
   int64_t sequences = 0;  // in each evaluation; 0 = all of data.validation
   std::string tasks{};    // names of benchmarks, joined by commas; empty = none
   std::string data{};     // directory of their files
-  std::optional<int64_t> fewshot{};  // examples before each item; unset = what the task takes
-  double limit = 0;                  // items of each task, below 1 the share of them; 0 = all
+  std::optional<int64_t> fewshot{};  // examples before each item; unset = the task's default
+  double limit = 0;                  // items of each task; below 1: their share; 0 = all
   BeginningToken bos = BeginningToken::tokenizer;
-  int64_t max_gen_toks = 0;  // of a generated answer; 0 = what the task takes
+  int64_t max_gen_toks = 0;  // of a generated answer; 0 = the task's default
   bool boundary_fallback = false;
 };
 
@@ -119,7 +119,7 @@ struct ResumeChoice {
 };
 
 struct CheckpointSection {
-  int64_t every = 0;  // steps; 0 = none but at the end and on stops
+  int64_t every = 0;  // steps; 0 = only at the end and on stops
   int64_t keep = 2;   // newest steps kept
   int64_t keep_every = 0;
   bool asynchronous = false;
@@ -129,7 +129,7 @@ struct CheckpointSection {
 // Deadlines in seconds.
 struct FaultSection {
   double setup_deadline = 600;
-  double step_deadline = 0;  // 0 = automatic; counts no wait for files
+  double step_deadline = 0;  // 0 = automatic; does not count waiting for files
   double read_deadline = 600;
   double evaluation_deadline = 600;
   double checkpoint_deadline = 600;
@@ -144,7 +144,7 @@ struct OutputSection {
 struct DeviceSection {
   DeviceChoice kind = DeviceChoice::cpu;
   int threads = 0;  // per rank; 0 = cores in the affinity mask / ranks that share it
-  int64_t reserve = 1152;  // MiB of a GPU that plans leave to context and libraries
+  int64_t reserve = 1152;  // MiB of a GPU that plans leave free for context and libraries
 };
 
 }  // namespace shiftron

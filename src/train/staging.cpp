@@ -1,4 +1,4 @@
-// Reading, document borders, upload.
+// Reads rows, finds document borders, uploads.
 #include "train/staging.h"
 
 #include <algorithm>
@@ -114,7 +114,7 @@ int64_t BatchStaging::arrange(const Tensor& rows, bool apart) const {
                  row(kPositions));
   check_row_starts(row(kAttentionStart), attending, {.sequence_length = length});
   check_row_positions(row(kPositions), attending, config_.train.sequence_length);
-  // A row at position p of what it attends to sees p + 1 rows.
+  // A row at position p of the rows that it attends to sees p + 1 rows.
   return std::accumulate(row(kPositions), row(kPositions) + attending, attending);
 }
 

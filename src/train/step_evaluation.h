@@ -1,4 +1,4 @@
-// What a run asks of its weights beside held-out loss, at the pace of evaluation.every. Made outside of train/, which
+// What a run evaluates in addition to held-out loss, every evaluation.every steps. Created outside of train/, which
 // knows nothing of benchmarks.
 #pragma once
 
@@ -21,25 +21,26 @@ struct StepValue {
   std::optional<double> error{};  // standard error
 };
 
-// How a pass and the run around it get on.
+// Callbacks by which an evaluation reports progress and learns of a stop.
 struct EvaluationPace {
-  std::function<void()> each_batch;  // of this rank, before it is read: there is progress
-  std::function<bool()> go_on;       // every rank asks it as often, and gets the same: false where the run is to stop
+  std::function<void()> each_batch;  // called before this rank reads each batch: shows progress
+  std::function<bool()> go_on;       // all ranks ask equally often and get the same: false if the run is to stop
 };
 
-// All of it is called by every rank alike. It goes before the engine that it is attached to.
+// Every rank calls all of it, in the same way. It must be destroyed before the engine that it is attached to.
 class StepEvaluation {
  public:
   virtual ~StepEvaluation() = default;
-  // Adds to `planned` what attach() takes on such a rank.
+  // Adds to `planned` the memory that attach() takes on such a rank.
   virtual void plan(const ParallelLayout& layout, int rank, int threads, Ledger& planned) const = 0;
-  // Takes all memory of a device that passes will need. Weights are read, and nothing of the engine's training changes.
+  // Allocates all device memory that passes will need. Weights are only read, and nothing of the engine's training
+  // changes.
   virtual void attach(Engine& engine) = 0;
-  // The weights as they are behind `step`; values on rank 0 alone. Unset on every rank where the run is to stop.
+  // Evaluates the weights after `step`; values on rank 0 only. Unset on every rank if the run is to stop.
   virtual std::optional<std::vector<StepValue>> evaluate(int64_t step, const EvaluationPace& pace) = 0;
 };
 
-// Reads what is asked; throws Error(bad_input) where a file is missing or at fault. `tokenizer_model`: the run's.
+// Reads the requested benchmarks; throws Error(bad_input) if a file is missing or faulty. `tokenizer_model`: the run's.
 using MakeStepEvaluation = std::function<std::unique_ptr<StepEvaluation>(const std::string& tokenizer_model)>;
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// Events of the parser, which is stopped where nothing more is asked for.
+// Handles the parser's events and stops it when all wanted numbers are known.
 #include "train/step_row.h"
 
 #include <nlohmann/json.hpp>
@@ -57,7 +57,7 @@ class Reader : public nlohmann::json_sax<Json> {
   }
 
   int depth_ = 0;
-  std::optional<double>* place_ = nullptr;  // of the last key of the line's own
+  std::optional<double>* place_ = nullptr;  // of the last top-level key
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The signals are blocked where kernels run and asked for once a step; the handler serves a thread of its own, and
-// threads of MPI that leave them unblocked.
+// Threads that run kernels block the signals and poll for them once a step. The handler runs in a thread of its own,
+// and in MPI's threads that leave the signals unblocked.
 #include "train/stop_signal.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array kStopSignals{SIGUSR1, SIGTERM, SIGHUP, SIGXCPU, SIGINT};
 
-volatile std::sig_atomic_t stop_requested = 0;  // a handler sees nothing but globals
+volatile std::sig_atomic_t stop_requested = 0;  // a handler can only use globals
 
 void request_stop(int) {
   stop_requested = 1;
@@ -33,7 +33,7 @@ int take(const sigset_t& signals) {
   return sigtimedwait(&signals, nullptr, &now);
 }
 
-// Runs no kernel, and so may run a handler.
+// A thread that runs no kernel, so it may run a handler.
 void take_interrupts(const std::stop_token& end) {
   sigset_t interrupt;
   sigemptyset(&interrupt);
@@ -77,7 +77,7 @@ void StopSignal::take_over(int signal) {
 StopSignal::~StopSignal() {
   end_.request_stop();
   if (interrupts_.joinable()) interrupts_.join();
-  while (take(signals_) > 0) {  // too late to stop: no reason to end in another way
+  while (take(signals_) > 0) {  // too late to stop: they must not end the process in another way
   }
   for (const auto& [signal, action] : before_) sigaction(signal, &action, nullptr);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);

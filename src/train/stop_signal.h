@@ -10,16 +10,16 @@
 namespace shiftron {
 
 // Blocks the stop signals until a StopSignal takes them: a launcher may send one while MPI starts or ends. Call it
-// before the first thread. SIGINT stays unblocked in a process without a launcher, so that Ctrl-C ends it at once until
-// training begins.
+// before the first thread starts. Without a launcher SIGINT stays unblocked, so that Ctrl-C ends the process at once
+// until training begins.
 void hold_stop_signals(bool launched);
 
 // While it lives, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1 and SIGINT only set a flag, however often they arrive: launchers
-// and batch systems send them several times. Only in a process without a launcher does a second SIGINT end the process,
-// at once. A signal that is ignored at the start, as under nohup, stays ignored (SIGUSR1 never is). The thread that
-// constructs it, and the threads it starts, never run a handler: products of oneDNN 2.6 point the stack pointer into
-// their heap buffers, where the kernel's signal frame would overwrite what lies below. Construct it before the first
-// product, and use it in that thread.
+// and batch systems send them several times. Without a launcher, a second SIGINT ends the process at once. A signal
+// that is ignored at the start, as under nohup, stays ignored (SIGUSR1 never is). The thread that constructs it, and
+// the threads it starts, never run a handler: oneDNN 2.6 products point the stack pointer into their heap buffers,
+// where the kernel's signal frame would overwrite the data below it. Construct it before the first product, and use it
+// in that thread.
 class StopSignal {
  public:
   explicit StopSignal(bool launched);

@@ -1,4 +1,4 @@
-// Names apart, and what a task file says of its items.
+// Splits names, and reads where a task file's items come from.
 #include "train/task_names.h"
 
 #include <algorithm>

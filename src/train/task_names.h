@@ -1,4 +1,4 @@
-// Names of benchmarks as `evaluation.tasks` and --tasks hold them: what their form says, without the tasks.
+// Names of benchmarks in `evaluation.tasks` and --tasks: what their form says, without reading the tasks.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace shiftron {
 
 inline constexpr uint64_t kLargestTaskFile = uint64_t{64} << 20;  // bytes of a task file, and of an item's own file
 
-// Where a name asks for the rolling perplexity of a file: "perplexity:FILE".
+// Prefix of a name that asks for the rolling perplexity of a file: "perplexity:FILE".
 inline constexpr const char* kPerplexityOf = "perplexity:";
 
-// "hellaswag, mmlu" as names.
+// Splits "hellaswag, mmlu" into names.
 std::vector<std::string> names_of_tasks(const std::string& text);
 // Whether the name is the path of a task file.
 bool is_task_file(const std::string& name);
-// Whether a task of this name looks for its items in the folder of datasets; a task file that cannot be read does not.
+// Whether a task of this name reads its items from the folder of datasets; false for a task file that cannot be read.
 bool is_of_dataset(const std::string& name);
 
 }  // namespace shiftron

@@ -115,7 +115,7 @@ void TensorBoard::append(const std::string& event) {
   if (::write(file, waiting_.data(), waiting_.size()) == static_cast<ssize_t>(waiting_.size())) {
     waiting_.clear();
   } else if (ftruncate(file, before) != 0) {
-    path_.clear();  // nothing after a torn record can be read
+    path_.clear();  // records after a torn one cannot be read
   }
   close(file);
 }

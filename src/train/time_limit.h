@@ -1,4 +1,4 @@
-// TimeLimit: whether what a run begins now can end before its process must.
+// TimeLimit: whether what a run begins now can finish before its process must end.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 namespace shiftron {
 
-// A batch system's allocation ends at a stated time. Before that the run has to stop and save, and a stop asked for now
-// takes effect behind the step after the next one at the latest (a result is read while the next step runs). So the
-// time is up while there is still room for three steps, a save, and what is due meanwhile, each as long as the longest
-// so far, and a margin.
+// A batch system's allocation ends at a stated time. Before that the run has to stop and save, and a stop requested now
+// takes effect after the step after the next one at the latest (a result is read while the next step runs). So the time
+// is up when there is only just room for three steps, a save, whatever is due meanwhile (each as long as the longest so
+// far), and a margin.
 class TimeLimit {
  public:
   using Clock = std::chrono::system_clock;    // the batch system's: the host's wall clock
@@ -19,7 +19,7 @@ class TimeLimit {
   static constexpr double kSteps = 3;
 
   TimeLimit() = default;  // none
-  // `save_seconds`: of an earlier start of the run, where that is known.
+  // `save_seconds`: of an earlier start of the run, if known.
   TimeLimit(std::optional<Clock::time_point> end, std::optional<double> save_seconds)
       : end_(end), save_(save_seconds) {}
 
@@ -29,10 +29,10 @@ class TimeLimit {
 
   // What is due before the stop's own save.
   struct Due {
-    bool save = false;  // behind the next step: the time may be up only then, and the stop's comes two steps later
-    bool evaluation = false;  // behind one of those steps
+    bool save = false;        // after the next step: the time may be up only then; the stop's comes two steps later
+    bool evaluation = false;  // after one of those steps
   };
-  // Seconds that the run needs from now on to leave nothing half done.
+  // Seconds that the run needs from now on to leave nothing unfinished.
   double needed(Due due) const {
     const double save = save_.value_or(kUnknownSave);
     return kSteps * step_ + save + (due.save ? save : 0) + (due.evaluation ? evaluation_ : 0) + kMargin;

@@ -24,7 +24,7 @@
 namespace shiftron {
 namespace {
 
-// Throws where another start has taken over the run's directory, which rank 0 holds. Who removes it, or its lock, by
+// Throws if another start has taken over the run's directory, which rank 0 locks. Removing the directory or its lock by
 // hand does not end the run.
 void require_own(const RunEnvironment& environment) {
   if (!environment.lock || environment.lock->look() == DirectoryLock::Hold::held) return;
@@ -37,7 +37,7 @@ void require_own(const RunEnvironment& environment) {
 
 }  // namespace
 
-// Where the run is to stop, the rest waits for its next start.
+// If the run is to stop, the rest of the evaluation waits for the next start.
 void TrainingRun::evaluate(int64_t step, const DueEvaluation& due) {
   const auto start = std::chrono::steady_clock::now();
   const bool held_out = !due.held_out || evaluate_held_out(step);
@@ -50,7 +50,7 @@ void TrainingRun::evaluate(int64_t step, const DueEvaluation& due) {
   environment_.events.write(kEvaluationLeft, {{"step", step}});
 }
 
-// Asked by every rank as often: whether the run is not to stop.
+// False if the run is to stop. Every rank asks equally often.
 bool TrainingRun::goes_on(Watchdog::Section& section) {
   const bool wanted = stop_ || stop_requested({});
   stop_ = !joined_texts(environment_.world, wanted ? "1" : "").empty();
@@ -83,11 +83,11 @@ bool TrainingRun::evaluate_tasks(int64_t step) {
   return values.has_value();
 }
 
-// What a stop or a kill cut off of the evaluation of the step that this start resumes from, by the rows that
-// metrics.jsonl lacks. Where training is to follow, an evaluation that does not fit between two stops is left out for
-// good, so that the run gets on. The last step's is not: the run is not done without it.
+// Completes the evaluation of the step that this start resumes from, if a stop or a kill cut it off: metrics.jsonl
+// lacks its rows. If training is to follow, an evaluation that does not fit between two stops is left out for good, so
+// that the run makes progress. The last step's is never left out: the run is not done without it.
 void TrainingRun::catch_up_on_evaluation() {
-  constexpr int64_t kMostTries = 2;  // the first was in training
+  constexpr int64_t kMostTries = 2;  // the first was during training
   const int64_t step = first_step_ - 1;
   if (step < 1 || step > config_.train.steps || !wants_evaluation(step)) return;
   DueEvaluation due = all_evaluation();
@@ -167,7 +167,7 @@ bool TrainingRun::save(int64_t step) {
   return result.saved;
 }
 
-// Reads the result of the step that is under way, or was the last one, and tells it.
+// Reads and reports the result of the step that is under way, or was the last one.
 void TrainingRun::settle() {
   const int64_t step = unread_step_;
   unread_step_ = 0;
@@ -192,7 +192,7 @@ void TrainingRun::settle() {
     report_.step(step, result, trainer_->group_names(), ledger_);
   }
   if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
-  // Others leave behind rank 0, which reads steps to find the way out: of many ranks that takes seconds.
+  // The other ranks end after rank 0, which reads saved steps to find the way out: with many ranks that takes seconds.
   first_agrees(environment_.world, [&] {
     if (result.counted == 0) {
       throw_bad_input(result.skipped_in_row, " steps in a row had nothing to learn from, the last is step ", step,
@@ -209,7 +209,7 @@ void TrainingRun::settle() {
   });
 }
 
-// Of the first step, then ever more rarely: all following ones may be like it.
+// Warns of the first such step, then ever more rarely: all following ones may be like it.
 void TrainingRun::warn_of_zero_gradient(int64_t step, const StepResult& result) {
   const std::string warning = zero_gradient_warning(step, result, trainer_->group_names(), config_.model);
   if (warning.empty() || !std::has_single_bit(static_cast<uint64_t>(++zero_gradients_))) return;
@@ -217,7 +217,7 @@ void TrainingRun::warn_of_zero_gradient(int64_t step, const StepResult& result) 
   environment_.events.write("zero_gradient", {{"step", step}, {"reason", warning}});
 }
 
-// Nothing is under way, and all steps are told.
+// Afterwards no step is under way, and all are reported.
 void TrainingRun::drain() {
   if (unread_step_ > 0) settle();
 }
@@ -244,7 +244,7 @@ bool TrainingRun::wants_evaluation(int64_t step) const {
   return every > 0 && (step % every == 0 || step == config_.train.steps);
 }
 
-// Whether somebody asked the run to stop, or there is just time left to do so. `due`: before the stop could take
+// Whether the run was asked to stop, or there is only just time left for that. `due`: work before the stop can take
 // effect.
 bool TrainingRun::stop_requested(TimeLimit::Due due) {
   if (environment_.stop_requested()) return true;
@@ -264,7 +264,7 @@ TimeLimit::Due TrainingRun::due_from(int64_t step) const {
           .evaluation = wants_evaluation(step) || wants_evaluation(step + 1) || wants_evaluation(step + 2)};
 }
 
-// What follows needs the step to be done and told.
+// Whether what follows the step needs it to be done and reported.
 bool TrainingRun::drains_behind(int64_t step) const {
   return stop_ || wants_evaluation(step) || wants_save(step) || (environment_.profile && step == first_step_);
 }
@@ -287,7 +287,7 @@ ExitCode TrainingRun::stopped_behind(int64_t step) {
   return ExitCode::stopped;
 }
 
-// Rank 0, of a run whose last step had been saved.
+// For rank 0 of a run whose last step had already been saved.
 void TrainingRun::end_at_once() {
   if (saved_step_ > config_.train.steps) {
     environment_.log.warning(
@@ -297,7 +297,7 @@ void TrainingRun::end_at_once() {
     return;
   }
   environment_.log.info(fmt::format("step {} is the last one; nothing to do", config_.train.steps));
-  // Its save may have been killed before it removed any.
+  // The step's save may have been killed before it removed old steps.
   apply_retention(checkpoints(), retention(), saved_step_, environment_.log);
 }
 
@@ -324,9 +324,9 @@ ExitCode TrainingRun::run() {
     const Deadline deadline = config_.fault.step_deadline > 0 && step > first_step_
                                   ? Deadline{config_.fault.step_deadline, "fault.step_deadline"}
                                   : automatic_.deadline();
-    ledger_.take_times();  // of evaluation and saves
+    ledger_.take_times();  // discards the times of evaluation and saves
     {
-      // While the device works on this step, the host learns of the one before: one rule on every device.
+      // While the device works on this step, the host reads the result of the previous one; the same on every device.
       const auto section = environment_.watchdog.enter(fmt::format("step {}", step), deadline);
       trainer_->step(step, training_batches(config_, layout_, dp(), step, *train_), stop_requested(due_from(step)));
       if (unread_step_ > 0) settle();
@@ -337,7 +337,7 @@ ExitCode TrainingRun::run() {
       ledger_.clear_work();
       stream_.timed = true;
     }
-    if (wants_save(step) || stop_) save(step);  // first: an evaluation that is cut off can be made again
+    if (wants_save(step) || stop_) save(step);  // before the evaluation, which can be repeated if it is cut off
     if (wants_evaluation(step)) evaluate(step, all_evaluation());
     if (stop_) save(step);
     const bool stopping = stop_ || step == config_.train.stop_at;
@@ -360,7 +360,7 @@ ExitCode run_training(const RunConfig& config, const RunEnvironment& environment
   auto section = environment.watchdog.enter("set-up", setup_deadline(config));
   TrainingRun run(config, environment);
   section.leave();
-  // From here to its end, where what was under way is given up, or peers are waited for.
+  // Covers the run's end, when work under way is abandoned or peers are waited for.
   struct Ending {
     std::function<void()> begin;
     ~Ending() { begin(); }

@@ -18,7 +18,7 @@
 
 namespace shiftron {
 
-// What the process gives to a run.
+// What the process provides to a run.
 struct RunEnvironment {
   HostCommunicator& world;
   HostShare share;  // of this rank
@@ -29,13 +29,13 @@ struct RunEnvironment {
   std::function<bool()> stop_requested;  // asked once a step
   std::string code_version;
   std::function<void(const std::string& line)> show_progress;  // rank 0; empty = nothing is shown
-  // When the process must have saved and left; none: never.
+  // When the process must have saved and exited; unset: never.
   std::optional<std::chrono::system_clock::time_point> end_time{};
   MakeStepEvaluation make_evaluation{};  // of evaluation.tasks
-  bool profile = false;  // time every kernel behind the first step and log rank 0's table at the end
+  bool profile = false;                  // time every kernel after the first step and log rank 0's table at the end
 };
 
-// Until the first step is done, and while MPI starts and ends.
+// Applies until the first step is done, and while MPI starts and ends.
 Deadline setup_deadline(const RunConfig& config);
 
 // Trains to the last step, a stop or an error. Every rank of the world calls it with one valid configuration.

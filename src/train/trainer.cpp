@@ -19,10 +19,10 @@ namespace {
 constexpr int kStreams = 3;
 constexpr int kMostTaps = 4;
 
-// What the host gives a step, float64.
+// What the host gives to a step, float64.
 enum Given { kGivenRate, kGivenStop, kGivenAttended, kGiven };
 
-// Categories of memory that are not a GPU's.
+// Categories of memory that is not on the GPU.
 constexpr std::array kOfHost = {"staging", "communication"};
 
 }  // namespace
@@ -65,11 +65,11 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
 }
 
 Trainer::~Trainer() {
-  // Weights of the last update may be under way to memory that goes.
+  // Weights of the last update may still be on their way to memory that is about to be freed.
   if (std::uncaught_exceptions() == 0) {
     try {
       engine_.parameters().await_weights(stream_);
-    } catch (const std::exception&) {  // the engine's end tells what failed
+    } catch (const std::exception&) {  // engine_.end() reports what failed
     }
   }
   engine_.end();
@@ -134,7 +134,7 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   fill_zero(stream_, totals_);
   const int64_t attended = engine_.accumulate_gradients(microbatches_, read, totals_);
   if (stream_.device != DeviceKind::meta) {
-    const Coordinates at = engine_.groups().at;  // every tp rank and every stage have read the same rows; one counts
+    const Coordinates at = engine_.groups().at;  // all tp ranks and stages have read the same rows; one counts
     auto* given = slot.given.host_data<double>();
     given[kGivenRate] = learning_rate(config_.optimizer, config_.train.steps, step);
     given[kGivenStop] = stop_requested ? 1 : 0;
@@ -153,7 +153,7 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
 std::vector<Squares> Trainer::squares() const {
   std::vector<Squares> squares;
   for (const auto& parameter : engine_.parameters().parameters()) {
-    const Range part = parameter->part;  // data-parallel ranks share the work
+    const Range part = parameter->part;  // data-parallel ranks share this work
     if (!parameter->owner) continue;
     squares.push_back({.x = parameter->gradient.view({parameter->gradient.count()}).rows(part.begin, part.size()),
                        .sum = group_of(parameter->spec)});
@@ -187,7 +187,7 @@ void Trainer::update(ConstTensor given) {
                         .beta2 = optimizer.betas.second};
   update_scalars(stream_, rule, sums_, groups(), given.rows(kGivenRate, 1), InOut(counters_), scalars_, step_result_);
   const AdamW how{.beta1 = rule.beta1, .beta2 = rule.beta2, .epsilon = optimizer.epsilon};
-  // What the next forward needs first is updated first, and on its way while the rest is updated.
+  // Updates first what the next forward needs first, so that it is sent while the rest is updated.
   const std::vector<Bucket>& buckets = engine_.parameters().buckets();
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
     std::vector<AdamWParameter> parameters;
@@ -277,7 +277,7 @@ std::optional<EvaluationResult> Trainer::evaluate(
     int microbatches, const BatchReader& read, const std::function<bool()>& go_on,
     const std::function<std::vector<SourceTotals::Rows>(int)>& sources_of) {
   const TraceRange range("evaluation");
-  constexpr int kOfStage = 8;  // between two questions: stages wait for each other there
+  constexpr int kOfStage = 8;  // microbatches per stage between two questions, at which stages wait for each other
   const int at_once = go_on ? kOfStage * engine_.groups().layout.pp : microbatches;
   const int64_t apart = sources_of ? sources() : 0;
   fill_zero(stream_, evaluated_);
@@ -321,7 +321,7 @@ void Trainer::restore(const TrainerState& state) {
 
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger,
                        std::optional<Schedule> schedule) {
-  Ledger planned;  // what is allocated counts down again when the trainer goes
+  Ledger planned;  // separate: the trainer subtracts its memory again when it is destroyed
   Stream stream = planning_stream(config, threads, planned);
   if (stream.planned == DeviceKind::cuda) {
     planned.add_memory("reserve", config.device.reserve << 20);

@@ -14,22 +14,22 @@
 
 namespace shiftron {
 
-// What the host learns of a step.
+// What the host learns about a step.
 struct StepResult {
   double loss = 0;           // nats per counted target, before the update; NaN without any
-  double accuracy = 0;       // share of the counted targets that are the most likely token, likewise
+  double accuracy = 0;       // share of counted targets that are the most likely token; NaN without any
   double gradient_norm = 0;  // before clipping
   double counted = 0;        // targets
   double attended = 0;       // Σ over rows of the rows, itself included, that each attends to
   bool skipped = false;
-  bool stop = false;                // some rank was asked to stop
+  bool stop = false;                // a rank was asked to stop
   std::vector<double> group_norms;  // per Trainer::group_names()
   // [layer][stream: query, key, value][taps, oldest first] mean over heads; empty without shift
   std::vector<std::array<std::vector<double>, 3>> taps;
   int64_t skipped_updates = 0, skipped_in_row = 0;  // so far
   double seconds = 0;                               // from the start of the step to its end, on the device
   double elapsed = 0;                               // from the start of this trainer's first step to that end
-  TimeSplit times;  // of it; what a device has not finished by its end counts in the next step
+  TimeSplit times;  // of the step; what a device has not finished by its end counts in the next step
 };
 
 // Over counted targets; NaN without any.
@@ -43,29 +43,29 @@ MeanLoss mean_loss(const double* totals);
 
 struct EvaluationResult {
   MeanLoss all;
-  std::vector<MeanLoss> sources;  // each of data.validation; empty where it is one
+  std::vector<MeanLoss> sources;  // each of data.validation; empty if there is only one
 };
 
 class Trainer {
  public:
-  // `plan` is empty on meta; groups of this rank.
+  // `plan` is empty on meta. `groups`: of this rank.
   Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan,
           std::optional<Schedule> schedule = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Forward and backward of a microbatch that change nothing, without messages of other stages: libraries choose their
-  // algorithms. Every rank calls it, before the first step.
+  // Forward and backward of one microbatch that change nothing and exchange no messages between stages, so that
+  // libraries choose their algorithms. Every rank calls it, before the first step.
   void warm_up(const BatchReader& read);
-  // Gives the device forward, backward, sums over ranks and update. `read` fills this rank's microbatches. What the
-  // step is given and what it returns has two slots: the result of step − 2 is gone.
+  // Hands forward, backward, sums over ranks and update to the device. `read` fills this rank's microbatches. What a
+  // step is given and what it returns have two slots: the result of step − 2 is lost.
   void step(int64_t step, const BatchReader& read, bool stop_requested);
-  // Of the step before the last one started, or of the last one; waits until it is there. The same on every rank.
+  // The result of the last step started, or of the one before it; waits until it is available. The same on every rank.
   StepResult result(int64_t step);
-  // Over `microbatches` microbatches of every dp rank; the same on every rank. Waits. `sources`: of each microbatch's
-  // rows, by their place in data.validation; without it, none is reported by itself.
-  // Every rank asks `go_on` as often, every few microbatches, and gets the same: unset where it said no.
+  // Evaluates `microbatches` microbatches of every dp rank; the same result on every rank. Waits. `sources`: of each
+  // microbatch's rows, by their place in data.validation; without it, no source is reported separately.
+  // All ranks call `go_on` equally often, every few microbatches, and get the same answer: unset if it returned false.
   std::optional<EvaluationResult> evaluate(int microbatches, const BatchReader& read,
                                            const std::function<bool()>& go_on = {},
                                            const std::function<std::vector<SourceTotals::Rows>(int)>& sources = {});
@@ -74,12 +74,12 @@ class Trainer {
   std::vector<std::string> group_names() const;       // "embedding", "layers.0", …, "final_norm", "head"
   Engine& engine() { return engine_; }
   MemoryPlan arena_peaks() const { return engine_.arena_peaks(); }
-  // For checkpoints; throws where the result of the last step was not read.
+  // For checkpoints; throws if the result of the last step was not read.
   TrainerState state() const;
   void restore(const TrainerState& state);
 
  private:
-  // Between host and device: what the host gives a step and takes from it, in pinned memory.
+  // What the host gives to a step and takes from it, in pinned memory.
   struct Slot {
     int64_t step = 0;
     Tensor given, taken;
@@ -87,17 +87,17 @@ class Trainer {
     TimeSplit times;
     std::vector<AwaitedOperation> awaited;
   };
-  void collect_sums(ConstTensor given);  // of this step, then over all ranks
+  void collect_sums(ConstTensor given);  // sums of this step on this rank, then over all ranks
   void update(ConstTensor given);
-  AdamWParameter update_of(const Parameter& parameter) const;  // of what this rank updates of it
-  std::vector<Squares> squares() const;                        // of the gradients that this rank adds up
+  AdamWParameter update_of(const Parameter& parameter) const;  // of the part that this rank updates
+  std::vector<Squares> squares() const;                        // of the gradients whose squares this rank sums
   int64_t group_of(const ParameterSpec& spec) const;
   int64_t groups() const { return config_.model.layers + 3; }
   int64_t tap_slot(int layer, int stream) const;
-  int64_t attended_slot() const;  // behind squares and taps
+  int64_t attended_slot() const;  // after squares and taps
   int64_t correct_slot() const { return attended_slot() + 1; }
   int64_t sum_count() const { return correct_slot() + 1; }
-  // Of data.validation, where each is reported by itself.
+  // Number of sources of data.validation, if each is reported separately; otherwise 0.
   int64_t sources() const { return config_.data.validation.size() > 1 ? std::ssize(config_.data.validation) : 0; }
   int64_t sum_scratch() const;  // elements of float64 that collect_sums() needs
   Slot& slot_of(int64_t step) { return slots_[static_cast<size_t>(step % 2)]; }
@@ -112,18 +112,19 @@ class Trainer {
   Event first_begin_;                         // of the first step
   Tensor pinned_totals_, pinned_counters_;    // for evaluate() and restore_state()
   Tensor evaluated_;  // float64 [1 + sources(), kLossTotals]: all, then each source; totals_ is its first row
-  Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
-  Tensor sum_scratch_;                                                         // float64, of one call at a time
-  std::array<double, kUpdateCounters> known_counters_{};                       // behind known_step_
+  Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three after it
+  Tensor sum_scratch_;                                                         // float64, used by one call at a time
+  std::array<double, kUpdateCounters> known_counters_{};                       // after known_step_
   int64_t known_step_ = 0, last_step_ = 0;
 };
 
-// What a run on meta says this rank needs: bytes of every arena; `ledger` gets memory, kernels and traffic of one step.
+// What this rank needs, from a run on meta: bytes of every arena. `ledger` gets memory, kernels and traffic of one
+// step.
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger,
                        std::optional<Schedule> schedule = {});
 
-// Adds to `ledger` the memory by which the ledger of `planning`, a stream on meta, exceeds `before`; without the host's
-// where a GPU is planned for.
+// Adds to `ledger` the memory by which the ledger of `planning`, a stream on meta, exceeds `before`; if a GPU is
+// planned for, without host memory.
 void add_planned_memory(const Stream& planning, const Ledger& before, Ledger& ledger);
 
 }  // namespace shiftron

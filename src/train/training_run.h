@@ -1,4 +1,4 @@
-// One rank's run from start to end; run_training() makes it. Its start lies in training_start.cpp, its loop in
+// One rank's run from start to end; called by run_training(). Its start is in training_start.cpp, its loop in
 // train_run.cpp.
 #pragma once
 
@@ -103,13 +103,13 @@ class TrainingRun {
   ModelOrigin origin_;
   int64_t first_step_ = 1;       // of this process
   int64_t saved_step_ = -1;
-  std::vector<std::pair<int64_t, std::string>> unusable_steps_;  // rank 0's: which the start rejected, and why
+  std::vector<std::pair<int64_t, std::string>> unusable_steps_;  // rank 0's: steps that the start rejected, and why
   int64_t zero_gradients_ = 0;                                   // rank 0's: steps of this process that had one
-  int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
+  int64_t unread_step_ = 0;  // handed to the device, but its result not read; 0: none
   StepDeadline automatic_;
-  TimeLimit limit_;  // rank 0's; its word stops all
+  TimeLimit limit_;         // rank 0's; it stops all ranks
   KnownSteps known_steps_;  // rank 0's
-  RowsOfStep rows_;         // rank 0's, of the step behind which the run goes on
+  RowsOfStep rows_;         // rank 0's, of the step from which the run resumes
   bool last_save_failed_ = false;
   bool owes_evaluation_ = false;
   bool stop_ = false;

@@ -1,4 +1,4 @@
-// What a run does before its first step: data, directory, memory, the step that it goes on from.
+// What a run does before its first step: data, directory, memory, the step from which it resumes.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
       validation_.emplace(open_loader(config, config.data.validation, false));
       validation_->read_by(in_time);
       validation_fingerprint_ = validation_->fingerprint();
-      evaluation_microbatches(config, layout_, *validation_);  // throws where they are too many
+      evaluation_microbatches(config, layout_, *validation_);  // throws if there are too many
     }
     check_vocabulary();
     if (!first_rank()) return;
@@ -117,13 +117,13 @@ void TrainingRun::open_directory() {
   });
   require_shared(world, config_.output.directory, first_rank() ? environment_.lock->path() : "");
   all_agree(world, [&] { add_log_file(config_.output.directory, environment_.log); });
-  environment_.events = Events(config_.output.directory, world.rank());  // a refused start has left no trace
+  environment_.events = Events(config_.output.directory, world.rank());  // not earlier: a refused start leaves no trace
   if (first_rank() && environment_.end_time) {
     limit_ = TimeLimit(environment_.end_time, last_save_seconds(config_.output.directory));
   }
 }
 
-// Who runs where: told to people, and the first line of every start in events.jsonl.
+// Which ranks run where: logged for the user, and the first line of every start in events.jsonl.
 void TrainingRun::write_start() const {
   const std::vector<std::string> names = environment_.world.gather_text(host_name(), 0);
   if (!first_rank()) return;
@@ -161,7 +161,7 @@ void TrainingRun::check_vocabulary() const {
   }
 }
 
-// The step that the run goes on from, its parameters loaded; nothing: it begins.
+// The step that the run resumes from, with its parameters loaded; unset: the run begins.
 std::optional<CheckpointContent> TrainingRun::load_step() {
   using Kind = ResumeChoice::Kind;
   HostCommunicator& world = environment_.world;
@@ -196,7 +196,7 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   return content;
 }
 
-// Throws where the run may not resume from it as it is configured, or with the data that this rank has opened.
+// Throws if the run may not resume from the step as it is configured, or with the data that this rank has opened.
 void TrainingRun::require_takes(const CheckpointContent& content, const SavedState& state) const {
   const bool imported = !state.imported_from.empty();
   const std::string path = checkpoints() + "/" + step_name(content.step);
@@ -216,7 +216,7 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
       state.validation_fingerprint != validation_fingerprint_) {
     tell_other_validation(content.step, state.validation_fingerprint);
   }
-  // Older versions kept it of every run.
+  // Older versions saved it for every run.
   if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) take_products(*state.bfloat16);
   library_choices_ = state.library_choices;
   origin_ = state.origin;
@@ -224,7 +224,7 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
   saved_step_ = content.step;
 }
 
-// It decides nothing that is learned.
+// Only a warning: validation data does not affect what is learned.
 void TrainingRun::tell_other_validation(int64_t step, const std::string& before) const {
   if (!first_rank()) return;
   environment_.log.warning(
@@ -250,7 +250,7 @@ void TrainingRun::take_products(const Bfloat16Products& products) {
   }
 }
 
-// Rank 0: what goes on differs how from what was saved.
+// On rank 0: logs how the configuration differs from the saved one.
 void TrainingRun::tell_resume(const SavedState& state) const {
   const bool imported = !state.imported_from.empty();
   if (!imported) {
@@ -265,7 +265,7 @@ void TrainingRun::tell_resume(const SavedState& state) const {
                                     imported ? ", imported from " + state.imported_from : ""));
 }
 
-// A run that ended before its first save, or whose steps somebody has moved or cleared away.
+// The run ended before its first save, or somebody has moved or removed its steps.
 void TrainingRun::warn_of_missing_steps() const {
   std::error_code missing;
   const uintmax_t told = std::filesystem::file_size(config_.output.directory + "/metrics.jsonl", missing);
@@ -295,7 +295,7 @@ void TrainingRun::set_unusable_steps_aside() const {
   }
 }
 
-// False where there is no step to go on from.
+// False if there is no step to resume from.
 bool TrainingRun::resume() {
   const std::optional<CheckpointContent> content = load_step();
   if (!content) return false;
@@ -315,7 +315,7 @@ bool TrainingRun::resume() {
   return true;
 }
 
-// Its faults are a rank's own, of its device.
+// Faults here are a rank's own, of its device.
 void TrainingRun::begin() {
   initialise_parameters();
   if (!first_rank()) return;
@@ -329,13 +329,13 @@ void TrainingRun::keep_configuration() const {
   }
 }
 
-// What was told of later steps.
+// Sets aside what was reported for later steps.
 void TrainingRun::supersede(int64_t step) {
   rows_ = supersede_metrics(config_.output.directory, step);
   supersede_later_steps(evaluations_of(config_.output.directory), step, environment_.log);
 }
 
-// Those of the checkpoint, else those of an earlier start of this run, else timed now.
+// Uses those of the checkpoint, otherwise those of an earlier start of this run, otherwise times them now.
 void TrainingRun::choose_algorithms() {
   const std::string path = config_.output.directory + "/library_choices.json";
   std::string source = "the checkpoint's algorithms";
@@ -369,7 +369,7 @@ void TrainingRun::announce() const {
                                     text_of(layout_), static_cast<double>(ledger_.memory_total()) / 1e6, peak_ / 1e9));
   const std::vector<DataSource>& sources = config_.data.train;
   const std::vector<double> passes = train_->passes(config_.train.steps * config_.train.global_batch);
-  std::string read;  // how often
+  std::string read;  // how often each source is read
   for (size_t i = 0; i < sources.size(); ++i) {
     read += fmt::format("{}{:.3g} times{}", i == 0 ? "" : ", ", passes[i],
                         sources.size() > 1 ? " " + sources[i].directory : "");

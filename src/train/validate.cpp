@@ -30,10 +30,10 @@ Keys model_sizes() {
 // Bounds of what is counted in 63 bits, with room for the bytes and operations of any kernel.
 constexpr double kMostParameters = 1e16;
 constexpr double kMostOperations = 1e18;                            // of a rank in a step
-constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // of a microbatch: what numbers them has 32 bits
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // of a microbatch: they are numbered with 32 bits
 constexpr int64_t kMostMicrobatches = 1 << 20;                      // a schedule lists them all
 
-// Collects faults; a check between keys runs only where each of them is sound by itself.
+// Collects faults; a check between keys runs only if each of them is valid on its own.
 class Checker {
  public:
   Checker(const RunConfig& given, int ranks, Use use) : config_(given), ranks_(ranks), use_(use) {
@@ -42,7 +42,7 @@ class Checker {
   }
 
   std::vector<std::string> run() {
-    if (config_.is_partial) return faults_;  // what that file may have said cannot be missed
+    if (config_.is_partial) return faults_;  // the unread file may have set any key, so none can be reported as missing
     check_each_key();
     check_versions();
     check_model();
@@ -148,7 +148,7 @@ void Checker::check_versions() {
   for (const Option& option : option_table()) {
     for (const BuiltValues& built : built_in_this_version()) {
       if (option.key != built.key || !sound({built.key})) continue;
-      // A GPU's run is planned, and its data shown, on any machine.
+      // A GPU run can be planned, and its data dumped, on any machine.
       if (option.key == "device.kind" && (use_ == Use::dry_run || use_ == Use::dump)) continue;
       const std::string value = option.write(config_).front();
       const bool is_built = std::ranges::find(built.values, value) != built.values.end();
@@ -269,7 +269,7 @@ void Checker::check_batch() {
            t.global_batch, " not divisible by micro_batch ", t.micro_batch, " * dp ", dp, " = ", t.micro_batch * dp);
 }
 
-// What a rank does in a step: microbatches, and the operations of the stage with most layers, head included.
+// Work of a rank in a step: microbatches, and the operations of the stage with most layers, head included.
 void Checker::check_work() {
   const TrainSection& t = config_.train;
   const ParallelSection& p = config_.parallel;
@@ -283,7 +283,7 @@ void Checker::check_work() {
            " microbatches of a rank in a step, the most are ", kMostMicrobatches);
   ModelConfig stage = config_.model;
   stage.layers = (stage.layers + p.pp - 1) / p.pp;
-  if (std::vector<int64_t> pieces = p.stage_layers; !pieces.empty()) {  // as if the longest were those of one stage
+  if (std::vector<int64_t> pieces = p.stage_layers; !pieces.empty()) {  // as if the longest were all on one stage
     std::ranges::sort(pieces, std::greater{});
     pieces.resize(static_cast<size_t>(std::min<int64_t>(p.chunks, std::ssize(pieces))));
     stage.layers = std::reduce(pieces.begin(), pieces.end());
@@ -304,7 +304,7 @@ void Checker::check_run() {
   check_weights("data.validation", config_.data.validation);
   if (sound({"train.steps", "optimizer.warmup", "optimizer.decay_steps"})) {
     const bool is_wsd = o.schedule == LearningRateSchedule::wsd;
-    const bool falls = o.schedule != LearningRateSchedule::constant;  // else a short run may end within its warm-up
+    const bool falls = o.schedule != LearningRateSchedule::constant;  // a constant one may end during its warm-up
     const int64_t decay = is_wsd ? effective_decay_steps(o, t.steps) : o.decay_steps;
     fault_if(falls && o.warmup + decay > t.steps, {"optimizer.warmup", "optimizer.decay_steps", "train.steps"},
              "warmup ", o.warmup, " + decay_steps ", decay, " exceed steps ", t.steps);

@@ -1,4 +1,4 @@
-// One rule for plans, pictures and drawings: the layers are cut as the engine cuts them.
+// Plans, pictures and drawings share one rule: the layers are cut as the engine cuts them.
 #include "train/virtual_stages.h"
 
 #include <fmt/format.h>
