@@ -1,4 +1,4 @@
-"""Runs as one array job of Slurm: each task trains one run on one CPU."""
+"""Submits runs as one array job of Slurm: each task trains one run on one CPU."""
 import pathlib
 import shlex
 import shutil
@@ -8,11 +8,11 @@ from run_values import Fault
 from side_by_side import say
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SECONDS_TO_SAVE = 60  # before a task's time is up it is told to save
+SECONDS_TO_SAVE = 60  # how long before its time limit a task is asked to save
 
 
 def script(folder, count):
-    """Task I runs line I + 1 of FOLDER/commands. A run that is told to stop saves, and the next array goes on with it."""
+    """The job script: task I runs line I + 1 of FOLDER/commands. A run that is asked to stop saves, and the next array resumes it."""
     return f"""#!/bin/bash
 #SBATCH --job-name=shiftron-experiments
 #SBATCH --array=0-{count - 1}

@@ -10,12 +10,12 @@ ITEMS = pathlib.Path(__file__).resolve().parent
 FILE = "experiment.json"
 QUICK_TEXT = "quick-text"
 DEFAULT_SECONDS = 20
-RESERVED = {"data", "logs", "runs", "smoke"}  # folders that experiments/run makes next to those of items
+RESERVED = {"data", "logs", "runs", "smoke"}  # folders that experiments/run creates next to those of items
 KEYS = {"paper": str, "claim": str, "configs": list, "data": (str, dict), "keys": dict, "variants": dict, "points": dict, "seeds": int,
         "seconds": (int, float, dict), "checks": list, "expected": str, "measures": dict, "program": (str, list)}
-TRAINING_KEYS = ("configs", "data", "variants", "keys", "points", "seeds", "measures")  # which an item with a program has none of
+TRAINING_KEYS = ("configs", "data", "variants", "keys", "points", "seeds", "measures")  # not allowed in an item with a program
 DATA_KEYS = {"commands", "train", "validation", "documents", "smoke_documents"}
-# A check has one of these words, whose value names a variant, and the word that goes with it.
+# A check has one of these keys, whose value names a variant, and the key that belongs to it.
 CHECKS = {"lower": "than", "higher": "than", "no_gain": "over", "alike": "to", "at_least": "value", "at_most": "value"}
 CHECK_KEYS = {"metric", "step", "last", "point", "factor", "margin", "of_seeds"}
 WORDS_OF_A_MEASURE = {"shiftron", "run", "step", "data", "item", "python"}
@@ -23,7 +23,7 @@ WORDS_OF_A_PROGRAM = {"shiftron", "item", "python", "picture"}
 
 
 class Definition:
-    """`name`: of the folder. Raises Fault that names the file, the value and the fix."""
+    """An experiment's definition, named after its folder. Raises Fault that names the file, the value and the fix."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).resolve()
@@ -73,7 +73,7 @@ class Definition:
             self.refuse(f"has the check {check}, whose {key} is no number")
 
     def _check_words(self, name, command, known):
-        """Of a command with {words} that are filled in."""
+        """Checks a command and its {words} that are filled in."""
         words = command if isinstance(command, list) else [command]
         if not command or not all(isinstance(word, str) for word in words):
             self.refuse(f"has the command {name} of {command}, which must be a text or a list of texts")
@@ -110,7 +110,7 @@ class Definition:
         self.checks = [one for check in self.raw["checks"] for one in self._checks(check)]
 
     def is_measured(self, metric):
-        """Whether a metric is a value of a measure."""
+        """Whether a metric is the value of a measure."""
         return metric.partition(".")[0] in self.measures
 
     def _check_data(self):
@@ -128,7 +128,7 @@ class Definition:
             self.refuse(f"has the data.validation {sources}; it may be a folder or a list of folders")
 
     def _checks(self, check):
-        """Itself, or one for each point where it names none."""
+        """The check itself, or one for each point if it names none."""
         kinds = [kind for kind in CHECKS if isinstance(check, dict) and kind in check]
         if len(kinds) != 1:
             self.refuse(f"has the check {check}, which needs one of {', '.join(CHECKS)}")
@@ -154,18 +154,18 @@ class Definition:
         return [check[kind]] + ([check[CHECKS[kind]]] if CHECKS[kind] != "value" else [])
 
     def seconds(self, variant="", point=""):
-        """That a run, or the program, is expected to take on one core."""
+        """Expected seconds of a run, or of the program, on one core."""
         stated = self.raw.get("seconds", DEFAULT_SECONDS)
         return float(stated.get(variant, stated.get(point, DEFAULT_SECONDS)) if isinstance(stated, dict) else stated)
 
     def options(self, variant, point):
-        """Words of shiftron train."""
+        """Arguments of shiftron train."""
         keys = {**self.raw.get("keys", {}), **self.points[point], **self.variants[variant]}
         return [word for key, value in keys.items() for word in (f"--{key}", str(value).lower() if isinstance(value, bool) else str(value))]
 
 
 def find(names):
-    """Definitions of items by name, "all", or paths of folders."""
+    """The definitions of items, given by name, "all", or paths of folders."""
     own = sorted(path.parent for path in ITEMS.glob(f"*/{FILE}"))
     folders = []
     for name in names:

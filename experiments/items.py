@@ -1,4 +1,4 @@
-"""Items of a call: their data, the jobs that they need, and what those gave."""
+"""The items of a call: their data, their jobs and the results."""
 import hashlib
 import json
 import os
@@ -24,7 +24,7 @@ SECONDS_OF_A_MEASURE = 2
 
 
 def words_of(command, **fill):
-    """Of a command, which is a text or a list, with its {words} filled in."""
+    """The words of a command, which is a text or a list, with its {words} filled in."""
     return [word.format(**fill) for word in (shlex.split(command) if isinstance(command, str) else command)]
 
 
@@ -38,13 +38,13 @@ def keep_result(folder, result):
 
 
 def result_of(definition, checks, **more):
-    """What result.json holds."""
+    """The content of result.json."""
     return {"item": definition.name, "paper": definition.paper, "claim": definition.claim, "expected": definition.expected,
             "measured": "; ".join(check["text"] for check in checks), "verdict": verdict_of(checks) if checks else "not judged", "checks": checks, **more}
 
 
 class Data:
-    """Datasets under FOLDER/NAME, made once by commands. With `is_smoke` the quick start's text gives way to the documents here."""
+    """Datasets under FOLDER/NAME, made once by commands. With `is_smoke`, this repository's documents replace the quick start's text."""
 
     def __init__(self, folder, stated, is_smoke):
         self.stated, self.is_smoke = stated, is_smoke
@@ -59,7 +59,7 @@ class Data:
             self.options += ["--model.vocab", str(SMOKE_VOCAB)]
 
     def commands(self, folder):
-        """Functions that each return a command: later ones name files that earlier ones make."""
+        """Functions that return commands when they are called, as later commands name files that earlier ones make."""
         if not self.is_text:
             documents = self.stated.get("smoke_documents" if self.is_smoke else "documents", "")
             fill = {"shiftron": SHIFTRON, "data": str(folder), "documents": str(documents)}
@@ -80,7 +80,7 @@ class Data:
         unfinished.mkdir(parents=True)
         for number, command in enumerate(self.commands(unfinished), 1):
             name = f"{self.path.name}, part {number}"
-            scheduler.finished.pop(name, None)  # of data that were removed since
+            scheduler.finished.pop(name, None)  # the data may have been removed since
             scheduler.run([Job(name, command(), logs / f"{self.path.name}-{number}.log")], deadline)
             if scheduler.failed:
                 raise Fault("the data could not be made", scheduler.again, scheduler.report_failures())
@@ -90,13 +90,13 @@ class Data:
 
 
 class Item:
-    """A definition's runs in a folder. Runs with equal commands are shared between items: they lie under runs/, and each item has links."""
+    """A definition's runs in a folder. Items share runs with equal commands: these are under runs/, and each item has links."""
 
     def __init__(self, definition, out, is_smoke):
         self.definition, self.folder, self.is_smoke = definition, out / definition.name, is_smoke
         self.data = Data(out / "data", definition.data, is_smoke)
         self.arms = {}  # (variant, point): {seed: Job}
-        self.measures = {}  # of the name of a run's job: [Job]
+        self.measures = {}  # name of a run's job: [Job]
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in definition.configs]
         configs = [part for path in definition.configs for part in ("--config", path)]
         for point in definition.points:
@@ -111,8 +111,8 @@ class Item:
 
     @staticmethod
     def without_repeats(options):
-        """Configurations, then keys in the order of their names, so that equal runs have equal commands; of a key that is stated twice the
-        last value counts, except of data.validation, which is a list."""
+        """Configurations, then keys sorted by name, so that equal runs have equal commands. If a key is given twice, the last value
+        counts, except for data.validation, which is a list."""
         pairs = list(zip(options[::2], options[1::2]))
         configs = [pair for pair in pairs if pair[0] == "--config"]
         sources = [pair for pair in pairs if pair[0] == "--data.validation"]
@@ -131,7 +131,7 @@ class Item:
         return job
 
     def measure(self, out, run, name, command):
-        """The job that measures a run once it is finished. It is another one when the command changes, or a file of the item that it names."""
+        """The job that measures a run once it is finished. It runs again if its command changes, or a file of the item that the command names."""
         words = words_of(command, shiftron=SHIFTRON, run=str(run.run), step=measures.STEP, data=str(self.data.path), item=str(self.definition.folder),
                          python=sys.executable)
         texts = [pathlib.Path(word).read_text(encoding="utf-8") for word in words
@@ -147,7 +147,7 @@ class Item:
         return int(next(filter(None, reversed(steps)), 0))
 
     def jobs(self):
-        """[(seed, job)]. All items' runs of a seed come before the next seed, so that a budget leaves whole pairs of every item."""
+        """Returns [(seed, job)]. All items' runs of a seed come before the next seed, so that a budget leaves complete pairs for every item."""
         return [(seed, job) for arm in self.arms.values() for seed in arm for job in (arm[seed], *self.measures[arm[seed].name])]
 
     def link(self, variant, point, seed, run):
@@ -161,7 +161,7 @@ class Item:
         return link
 
     def finished_runs(self, scheduler):
-        """{(variant, point): {seed: run}} of the finished ones, with the measures that are finished."""
+        """Returns {(variant, point): {seed: run}} of the finished runs, with their finished measures."""
         def run_of(variant, point, seed, job):
             finished = [name for name, one in zip(self.definition.measures, self.measures[job.name]) if scheduler.is_finished(one)]
             return measures.MeasuredRun(self.link(variant, point, seed, job.run), self.definition.measures, finished)
@@ -169,7 +169,7 @@ class Item:
                 for (variant, point), arm in self.arms.items()}
 
     def curves(self, runs):
-        """({variant: its curves}, names of x = 0, 1, …, or None where x is the step) of what the first check is about."""
+        """Curves for the metric of the first check: ({variant: its curves}, names of x = 0, 1, …, or None if x is the step)."""
         check = self.definition.checks[0]
         metric, last = check.get("metric", DEFAULT_METRIC), check.get("last")
         points, variants = list(self.definition.points), self.definition.variants
@@ -177,12 +177,12 @@ class Item:
             return {"mean, a circle for each seed": self.columns(runs)}, [title for title, _, _ in self.measured()]
         if len(points) == 1:
             return {variant: [run.curve(metric) for run in runs[variant, points[0]].values()] for variant in variants}, None
-        # The end of training over the points.
+        # The value at the end of training, over the points.
         return {variant: [{float(at): runs[variant, point][seed].value(metric, last=last) for at, point in enumerate(points)}
                           for seed in runs[variant, points[0]] if all(seed in runs[variant, point] for point in points)] for variant in variants}, points
 
     def measured(self):
-        """[(title, variant and point, metric)] of the checks of measured values."""
+        """Returns [(title, variant and point, metric)] for the checks of measured values."""
         found = {}
         for check in self.definition.checks:
             if self.definition.is_measured(check.get("metric", DEFAULT_METRIC)):
@@ -192,12 +192,12 @@ class Item:
         return [(title, *found[title]) for title in found]
 
     def columns(self, runs):
-        """For each seed that has all measured values {place: value}."""
+        """Returns {place: value} for each seed that has all measured values."""
         columns = [values_of(runs[arm], {"metric": metric}) for _, arm, metric in self.measured()]
         return [{float(at): column[seed] for at, column in enumerate(columns)} for seed in sorted(set.intersection(*map(set, columns)))]
 
     def draw(self, runs):
-        """Returns the picture's path, or None without a value to draw."""
+        """Draws the picture; returns its path, or None if there is nothing to draw."""
         curves, ticks = self.curves(runs)
         arms = [picture.Arm(name, some) for name, some in curves.items() if some and all(some)]
         if not arms or not shutil.which("gnuplot"):
@@ -208,7 +208,7 @@ class Item:
         return str(output)
 
     def judge(self, scheduler):
-        """Writes result.json and the picture; returns what it holds."""
+        """Writes result.json and the picture; returns the content of result.json."""
         runs = self.finished_runs(scheduler)
         checks = [] if self.is_smoke else [judge(check, {variant: some for (variant, point), some in runs.items() if point == check["point"]},
                                                           self.definition.seeds) for check in self.definition.checks]
@@ -217,7 +217,7 @@ class Item:
         return keep_result(self.folder, result)
 
     def notes(self, scheduler, runs, checks):
-        """Of what is missing."""
+        """Notes on what is missing."""
         jobs = [job for _, job in self.jobs()]
         found = []
         for what, some in (("runs are finished", [job for job in jobs if not job.after]), ("measures of runs are finished", [job for job in jobs if job.after])):
@@ -229,7 +229,7 @@ class Item:
         return found + [text for some in runs.values() for run in some.values() for text in self.lacking(run)]
 
     def lacking(self, run):
-        """Faults of a run's measures that are there without a number that a check names."""
+        """Faults of a run's measures that lack a number that a check names."""
         for name in sorted({check.get("metric", DEFAULT_METRIC) for check in self.definition.checks}):
             if run.is_measured(name):
                 try:
@@ -239,7 +239,7 @@ class Item:
 
 
 class ProgramItem:
-    """A definition whose values one program prints. It runs at each call: it takes seconds, and what it examines may have been built anew."""
+    """A definition whose values one program prints. It runs at each call: it takes seconds, and what it examines may have been rebuilt."""
 
     def __init__(self, definition, out, is_smoke):
         self.definition, self.folder, self.is_smoke = definition, out / definition.name, is_smoke
@@ -257,7 +257,7 @@ class ProgramItem:
         return [(0, self.job)]
 
     def judge(self, scheduler):
-        """Writes result.json; returns what it holds."""
+        """Writes result.json; returns its content."""
         is_done = scheduler.is_finished(self.job)
         checks = [judge_value(check, self.values) for check in self.definition.checks] if is_done and not self.is_smoke else []
         notes = [] if is_done else [f"its program has not finished: {self.job.log}"]

@@ -1,4 +1,4 @@
-"""A claim's verdict by the values of its runs, or of its program."""
+"""Judges a claim by the values of its runs, or of its program."""
 import measures
 import paired
 from run_values import Fault
@@ -7,7 +7,7 @@ DEFAULT_METRIC = "validation_loss"
 
 
 def values_of(runs, check):
-    """{seed: value} of the runs {seed: Run} that have it."""
+    """Returns {seed: value} of the runs {seed: Run} that have the check's value."""
     found = {}
     for seed, run in runs.items():
         try:
@@ -18,7 +18,7 @@ def values_of(runs, check):
 
 
 def contrast(check, runs):
-    """(what is measured, {seed: value}, low, high): the claim is that values lie between low and high. `runs`: {variant: {seed: Run}}."""
+    """Returns (what is measured, {seed: value}, low, high): the claim is that the values are between low and high. `runs`: {variant: {seed: Run}}."""
     metric = check.get("metric", DEFAULT_METRIC)
     for kind, partner in (("lower", "than"), ("higher", "than"), ("no_gain", "over"), ("alike", "to")):
         if kind not in check:
@@ -34,7 +34,7 @@ def contrast(check, runs):
 
 
 def judge(check, runs, seeds):
-    """`runs`: the finished ones, of `seeds` that are planned. {"what", "claim", "n", "mean", "standard_error", "interval", "lower", "verdict", "text"}."""
+    """Judges one check by the finished `runs`, of `seeds` planned ones. Returns {"what", "claim", "n", "mean", "standard_error", "interval", "lower", "verdict", "text"}."""
     what, values, low, high = contrast(check, runs)
     if check["point"]:
         what = f"{check['point']}: {what}"
@@ -47,7 +47,7 @@ def judge(check, runs, seeds):
     if not values:
         return {**result, "n": 0, "verdict": "too small", "text": f"{what}: no finished runs"}
     result.update(paired.summary(list(values.values())), lower=sum(value < 0 for value in values.values()))
-    if "of_seeds" in check:  # so many of the seeds are on the claim's side
+    if "of_seeds" in check:  # the claim is that so many seeds are on its side
         good = sum((low is None or value > low) and (high is None or value < high) for value in values.values())
         wanted = check["of_seeds"]
         result["verdict"] = "holds" if good >= wanted else "fails" if good + max(0, seeds - len(values)) < wanted else "too small"
@@ -62,7 +62,7 @@ def judge(check, runs, seeds):
 
 
 def judge_value(check, path):
-    """Of a number without seeds, in the file that a program wrote: it holds or fails."""
+    """Judges a number without seeds in the file that a program wrote: it holds or fails."""
     kind = "at_least" if "at_least" in check else "at_most"
     value, limit = measures.value_of(path, check[kind]), check["value"]
     holds = value >= limit if kind == "at_least" else value <= limit
@@ -71,6 +71,6 @@ def judge_value(check, path):
 
 
 def verdict_of(checks):
-    """Of a claim with several checks: `holds` if all hold, `fails` if one fails."""
+    """The verdict of a claim with several checks: `holds` if all hold, `fails` if one fails."""
     verdicts = [check["verdict"] for check in checks]
     return "fails" if "fails" in verdicts else "too small" if "too small" in verdicts else "holds"

@@ -1,9 +1,9 @@
-"""Values that a command prints as JSON: of a finished run (RUN/measures/NAME.json), or of an item without training.
+"""Records values that a command prints as JSON: of a finished run (RUN/measures/NAME.json), or of an item without training.
 
     measures.py OUTPUT [--run RUN] [--value NAME]… -- COMMAND…
 
-Runs the command, in which {step} is the newest step of RUN, and writes what it prints to OUTPUT. Fails, and leaves OUTPUT as it was, if the
-command fails, or prints no JSON object, or none with a number of each NAME.
+Runs the command, in which {step} is the newest step of RUN, and writes its output to OUTPUT. Fails, and leaves OUTPUT unchanged, if the
+command fails, or does not print a JSON object with a number for each NAME.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ STEP = "{step}"
 
 
 def command(output, words, run=None, values=()):
-    """The words that write `output` by the command `words`."""
+    """The command that runs `words` and writes `output`."""
     options = [*(["--run", run] if run else []), *(word for name in values for word in ("--value", name))]
     return [sys.executable, "-B", __file__, output, *options, "--", *words]
 
@@ -31,7 +31,7 @@ def path_of(run, name):
 
 
 def number_of(content, name, source):
-    """The number called `name` in an object that came from `source`. Raises Fault that names those it has."""
+    """The number called `name` in an object from `source`. Raises Fault that lists the names that it has."""
     try:
         return number(find(content, name))
     except ValueError:
@@ -39,12 +39,12 @@ def number_of(content, name, source):
 
 
 def value_of(path, name):
-    """The same of a file that this module wrote."""
+    """The same for a file that this module wrote."""
     return number_of(json.loads(path.read_text(encoding="utf-8")), name, path)
 
 
 def names_of(content, prefix=""):
-    """Of all numbers within an object and the objects in it."""
+    """Names of all numbers in an object and its nested objects."""
     found = []
     for key, value in content.items():
         if isinstance(value, dict):
@@ -55,7 +55,7 @@ def names_of(content, prefix=""):
 
 
 class MeasuredRun(Run):
-    """A run, whose values called NAME.… are those of its measure NAME. `finished`: the measures that can be read."""
+    """A run whose values NAME.… are those of its measure NAME. `finished`: the measures that can be read."""
 
     def __init__(self, directory, names, finished):
         super().__init__(directory)

@@ -15,7 +15,7 @@ def verdict(text):
 
 
 def page(results, about):
-    """`results`: contents of result.json, with `picture` as a path or None. `about`: a line on machine, date and version."""
+    """`results`: contents of result.json files, with `picture` as a path or None. `about`: a line on machine, date and version."""
     rows = "".join(f'<tr><td><a href="#{html.escape(one["item"])}">{html.escape(one["item"])}</a></td><td>{html.escape(one["claim"])}</td>'
                    f'<td>{verdict(one["verdict"])}</td></tr>' for one in results)
     parts = [HEAD, "<h1>Claims of KV shifting attention</h1>", f"<p>{html.escape(about)}</p>",

@@ -1,4 +1,4 @@
-"""Values that tests of GoogleTest record, as JSON: a property THEOREM.VALUE is {"THEOREM": {"VALUE": …}}, and "failed" is how many tests fail.
+"""Prints the values that GoogleTest tests record, as JSON: a property THEOREM.VALUE becomes {"THEOREM": {"VALUE": …}}; "failed" is the number of failed tests.
 
     test_values.py SHIFTRON NAME FILTER     NAME: a test program in tests/ next to the program SHIFTRON, such as kernels_tests
 """
@@ -11,7 +11,7 @@ import tempfile
 
 
 def values_of(report):
-    """Of GoogleTest's JSON report."""
+    """The values in GoogleTest's JSON report."""
     values = {"failed": 0}
     tests = [test for suite in report["testsuites"] for test in suite["testsuite"] if test["status"] == "RUN"]
     for test in tests:

@@ -1,4 +1,4 @@
-"""Arms of runs compared pair by pair: what `shiftron compare` prints and draws. It calls this file with its own words."""
+"""Compares arms of runs, paired by seed. `shiftron compare` calls this file with its own arguments."""
 import argparse
 import json
 import os
@@ -17,7 +17,7 @@ USAGE = "shiftron compare RUN… -- RUN… [--metric NAME] [--step N] [--json] [
 
 
 def split_arms(words):
-    """Lists of words that "--" divides."""
+    """Splits the words at "--" into lists."""
     arms = [[]]
     for word in words:
         if word == "--":
@@ -30,7 +30,7 @@ def split_arms(words):
 
 
 def arm_names(arms):
-    """What the names of an arm's runs begin with, or the folder that holds runs called after their seeds; else "arm 2"."""
+    """Names for the arms: the common beginning of their runs' names, or the folder of runs that are named after their seeds; otherwise "arm 2"."""
     names = []
     for place, arm in enumerate(arms, 1):
         paths = [pathlib.Path(os.path.abspath(run)) for run in arm]
@@ -43,7 +43,7 @@ def arm_names(arms):
 
 
 def by_seed(runs, name):
-    """{seed: run} of an arm."""
+    """Returns {seed: run} for an arm."""
     found = {}
     for run in runs:
         if run.seed in found:
@@ -53,7 +53,7 @@ def by_seed(runs, name):
 
 
 def require_equal_ends(arms, step):
-    """Raises Fault unless all runs have trained as far, or as far as `step`."""
+    """Raises Fault unless all runs have reached the same step, or at least `step`."""
     ends = {str(run.directory): run.last_step() for arm in arms for run in arm.values()}
     if step is None and len(set(ends.values())) > 1:
         raise Fault("the runs have trained for different numbers of steps: " + ", ".join(f"{run} {end}" for run, end in ends.items()),
@@ -64,7 +64,7 @@ def require_equal_ends(arms, step):
 
 
 def compared_values(arms, metrics, step):
-    """[(title, metric, [{seed: value} per arm])]."""
+    """Returns [(title, metric, [{seed: value} per arm])]."""
     runs = [run for arm in arms for run in arm.values()]
     have = [run for run in runs if run.curve(HELD_OUT)]
     values = []
@@ -82,7 +82,7 @@ def compared_values(arms, metrics, step):
 
 
 def compare(arms, metrics=(), step=None):
-    """Of lists of Run: what --json prints. The first arm is the baseline of the others."""
+    """What --json prints, for a list of lists of Run. The first arm is the baseline of the others."""
     names = arm_names([[str(run.directory) for run in arm] for arm in arms])
     seeded = [by_seed(arm, name) for arm, name in zip(arms, names)]
     require_equal_ends(seeded, step)
@@ -134,7 +134,7 @@ def to_text(result):
 
 def main(words):
     parser = argparse.ArgumentParser(usage=USAGE)
-    parser.add_argument("--arms", nargs=argparse.REMAINDER, required=True)  # last: runs that "--" divides
+    parser.add_argument("--arms", nargs=argparse.REMAINDER, required=True)  # last: runs, divided by "--"
     parser.add_argument("--metric", action="append", default=[])
     parser.add_argument("--step", type=int)
     parser.add_argument("--json", action="store_true")

@@ -1,9 +1,9 @@
-"""Folders for the temporary files of a job of launch/local, and their removal after any end of that job.
+"""Folders for the temporary files of a job of launch/local, which are removed however the job ends.
 
-A job has one folder in TMPDIR and one in /dev/shm. All its processes hold a shared lock (flock) on both, so a folder that can
-be locked exclusively belongs to a job that was killed: the next job of the same user removes it. Locks work where process ids
-do not, between containers that share a folder. The name holds a part of the kernel's boot id: a folder on a network file
-system is left to its own host, since flock may not reach other hosts.
+A job has one folder in TMPDIR and one in /dev/shm. All its processes hold a shared lock (flock) on both. A folder that can be
+locked exclusively belongs to a job that was killed, and the next job of the same user removes it. Unlike process ids, locks also
+work between containers that share a folder. The name contains a part of the kernel's boot id, so that a folder on a network file
+system is only removed by its own host, because flock may not reach other hosts.
 """
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ def prefix():
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     except OSError:
         boot = "0"
-    return f"shiftron-{boot}-"  # short: Open MPI adds to the path, and the path of a Unix socket has at most 107 bytes
+    return f"shiftron-{boot}-"  # short: Open MPI appends to the path, and a Unix socket's path has at most 107 bytes
 
 
 def open_folder(path):
@@ -28,7 +28,7 @@ def open_folder(path):
 
 
 def is_linked(path, number):
-    """Whether `path` still is the folder that is open as `number`."""
+    """Whether `path` is still the folder that is open as `number`."""
     try:
         return os.path.samestat(os.lstat(path), os.fstat(number))
     except OSError:
@@ -36,12 +36,12 @@ def is_linked(path, number):
 
 
 def make(parent):
-    """Path and open, locked descriptor of a new folder in `parent`. Raises OSError."""
+    """Creates a folder in `parent`; returns its path and an open, locked descriptor. Raises OSError."""
     while True:
         path = tempfile.mkdtemp(prefix=prefix(), dir=parent)
-        with contextlib.suppress(FileNotFoundError):  # another job's sweep may come before the lock: then again
+        with contextlib.suppress(FileNotFoundError):  # another job's sweep may remove it before it is locked: try again
             number = open_folder(path)
-            with contextlib.suppress(OSError):  # a file system without locks, where a sweep removes nothing either
+            with contextlib.suppress(OSError):  # a file system without locks, on which sweep() removes nothing
                 fcntl.flock(number, fcntl.LOCK_SH)
             if is_linked(path, number):
                 return path, number
@@ -68,8 +68,8 @@ def sweep(parent):
 
 
 class JobFolders:
-    """`temporary`: for small files; `shared`: for the ranks' shared memory, None where /dev/shm cannot be used;
-    `locks`: the descriptors that every process of the job keeps open."""
+    """`temporary`: for small files; `shared`: for the ranks' shared memory, None if /dev/shm is unusable;
+    `locks`: descriptors that every process of the job keeps open."""
 
     def __init__(self, parent):
         self.temporary, lock = make(parent)
@@ -79,7 +79,7 @@ class JobFolders:
             self.locks.append(lock)
 
     def environment(self):
-        """Variables that have Open MPI write into these folders; without /dev/shm it puts shared memory into the first."""
+        """Variables that make Open MPI use these folders; without /dev/shm its shared memory goes into `temporary`."""
         directories = {"OMPI_MCA_orte_tmpdir_base": self.temporary}
         if self.shared:
             directories["OMPI_MCA_btl_vader_backing_directory"] = self.shared

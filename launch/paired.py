@@ -30,7 +30,7 @@ def t_quantile(freedom, confidence=CONFIDENCE):
 
 
 def summary(values):
-    """Of numbers: mean, sd, standard error and 90 % t interval of the mean; with one number the last three are None."""
+    """Mean, sd, standard error and 90 % t interval of the mean; the last three are None for a single value."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return {"n": len(values), "mean": mean, "sd": None, "standard_error": None, "interval": None}
@@ -41,7 +41,7 @@ def summary(values):
 
 
 def paired(baseline, other):
-    """Of {seed: value}: other minus baseline over the seeds of both, with the seeds, the signs and those left out."""
+    """Statistics of other minus baseline, two dicts {seed: value}, over their common seeds; also the signs, and the seeds left out."""
     seeds = sorted(set(baseline) & set(other))
     unpaired = sorted(set(baseline).symmetric_difference(other))
     if not seeds:
@@ -52,9 +52,9 @@ def paired(baseline, other):
 
 
 def verdict(interval, low=None, high=None):
-    """`holds` if the interval lies within the open range (low, high), `fails` if it lies outside of it, else `too small`.
-    A claim "lower" has the range (-inf, 0), "no gain" one around 0. No interval (one seed): `too small`. So is one without width on a limit: equal
-    values of coarse shares, such as 3 of 6 heads in each seed, lie on neither side."""
+    """`holds` if the interval is inside the open range (low, high), `fails` if it is outside, otherwise `too small`.
+    The claim "lower" has the range (-inf, 0), "no gain" one around 0. Without an interval (one seed) the verdict is `too small`; also for an interval
+    of zero width on a limit, as equal values of coarse shares, such as 3 of 6 heads in each seed, are on neither side."""
     if interval is None or interval[0] == interval[1] in (low, high):
         return "too small"
     low, high = -math.inf if low is None else low, math.inf if high is None else high

@@ -1,4 +1,4 @@
-"""Draws curves with gnuplot: each run by itself, or arms of runs as mean and band."""
+"""Draws curves with gnuplot: single runs, or arms of runs as mean and band."""
 import errno
 import pathlib
 import re
@@ -9,15 +9,15 @@ import subprocess
 
 from run_values import Fault
 
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]  # told apart by colour-blind readers too
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]  # distinguishable for colour-blind readers too
 TERMINALS = {"svg": "svg size 800,500 font 'sans,13' background '#ffffff'", "png": "png size 1000,625"}
-FEW_POINTS = 60  # of a curve; as many are drawn as circles, and not smoothed
+FEW_POINTS = 60  # curves with at most so many points are drawn as circles and not smoothed
 LABELS = {"loss": "loss (nats a token)", "validation_loss": "held-out loss (nats a token)", "accuracy": "accuracy",
           "validation_accuracy": "held-out accuracy"}
 
 
 def quoted(text):
-    """A text of gnuplot's."""
+    """A string literal for gnuplot."""
     return "'" + "".join(character if character.isprintable() else " " for character in text).replace("'", "''") + "'"
 
 
@@ -28,7 +28,7 @@ def smooth(values):
 
 
 class Arm:
-    """Curves [{x: value}] under one name. Drawn at the x that all of them have."""
+    """Curves [{x: value}] under one name, drawn at the x values that all of them have."""
 
     def __init__(self, name, curves):
         self.name, self.curves = name, curves
@@ -45,8 +45,8 @@ class Arm:
 
 
 def separation(arms):
-    """(low, high) of y where the curves have separated: from the first x at which two means differ by more than a tenth of their largest
-    difference in the second half. What lies above, before that, is cut off. None with one arm, or without a difference."""
+    """Returns (low, high) of y from where the curves separate: the first x at which two means differ by more than a tenth of their largest
+    difference in the second half. Values before that may be cut off. None with one arm, or without a difference."""
     means = [{x: mean for x, mean, _ in arm.rows} for arm in arms]
     shared = sorted(set.intersection(*map(set, means)))
     if len(arms) < 2 or not shared:
@@ -56,7 +56,7 @@ def separation(arms):
     if largest <= 0:
         return None
     start = next(x for x in shared if gaps[x] > largest / 10)
-    start = max(start, shared[len(shared) // 10])  # the steep beginning, where gaps are chance
+    start = max(start, shared[len(shared) // 10])  # not in the steep beginning, where gaps are random
     rows = [row for arm in arms for row in arm.rows if row[0] >= start]
     low, high = min(mean - sd for _, mean, sd in rows), max(mean + sd for _, mean, sd in rows)
     edge = 0.05 * (high - low) or 0.05 * abs(high) or 1
@@ -86,7 +86,7 @@ def script(terminal, arms, value, x_label, is_compared=False, ticks=None):
 
 
 def keep(output, picture):
-    """By a rename: a disk that is full leaves the older picture."""
+    """Writes the picture by a rename, so that a full disk leaves the older one."""
     unfinished = pathlib.Path(f"{output}.unfinished")
     try:
         unfinished.write_bytes(picture)
@@ -99,7 +99,7 @@ def keep(output, picture):
 
 
 def check_output(output):
-    """Raises Fault where no picture can be drawn there."""
+    """Raises Fault if no picture can be drawn there."""
     if not shutil.which("gnuplot"):
         raise Fault("gnuplot is missing", "launch/install-deps", 1)
     folder = pathlib.Path(output).parent
@@ -108,15 +108,15 @@ def check_output(output):
 
 
 def draw(output, arms, value, x_label="tokens", is_compared=False, ticks=None):
-    """Writes `output`, whose name ends in .svg or .png. `is_compared`: the y axis begins where the arms separate. `ticks`: names of x = 0, 1, ….
+    """Writes `output`, whose name ends in .svg or .png. `is_compared`: the y axis shows the range after the arms separate. `ticks`: names of x = 0, 1, ….
     Raises Fault."""
     terminal = TERMINALS[re.search(r"\.(svg|png)\Z", str(output))[1]]
     render(output, script(terminal, arms, value, x_label, is_compared, ticks))
 
 
 def render(output, text):
-    """Writes what gnuplot draws by a script. Raises Fault."""
-    # -d: no .gnuplot is read, since somebody else may have written it.
+    """Runs a gnuplot script and writes its output. Raises Fault."""
+    # -d: do not read .gnuplot, which somebody else may have written.
     done = subprocess.run(["gnuplot", "-d"], input=text.encode(), capture_output=True, check=False)
     if done.returncode or not done.stdout:
         raise Fault(f"gnuplot could not draw {output}:\n{done.stderr.decode(errors='replace')}", "gnuplot --version", 1)

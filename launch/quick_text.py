@@ -1,4 +1,4 @@
-"""The quick start's text, tokenizer and data, which experiments use too."""
+"""Commands that make the quick start's text, tokenizer and data; experiments use them too."""
 import configparser
 import os
 import pathlib
@@ -19,12 +19,12 @@ def corpus(out):
 
 
 def tokenizer(out):
-    """After corpus()."""
+    """Run it after corpus()."""
     return [SHIFTRON, "tokenizer", "train", "--input", *sorted((out / "corpus" / "train").glob("*.jsonl")),
             "--vocab", read_config(ROOT / "configs" / "quickstart.conf")["model"]["vocab"], "--output", out / "tokenizer.model"]
 
 
 def data(out, split):
-    """The dataset OUT/data/SPLIT. After tokenizer()."""
+    """Makes the dataset OUT/data/SPLIT. Run it after tokenizer()."""
     return [SHIFTRON, "data", "build", "--input", *sorted((out / "corpus" / split).glob("*.jsonl")),
             "--tokenizer", out / "tokenizer.model", "--output", out / "data" / split]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The phases of launch/quickstart behind the build; call that one."""
+"""The phases of launch/quickstart after the build; call launch/quickstart."""
 import argparse
 import errno
 import fcntl
@@ -25,8 +25,8 @@ CONFIGS = {name: ["configs/quickstart.conf", f"configs/{name}.conf"] for name in
 RANKS = 4
 OTHER_RANKS, OTHER_LAYOUT = 2, ["--parallel.tp", "1", "--parallel.pp", "2"]
 MORE_STEPS = 20
-# Nats a token. Another layout adds the same fp32 numbers in another order, which rounds differently (1e-7 of a sum);
-# each update carries the difference on, so the curves part slowly. A wrong gradient shows at once and is far larger.
+# Nats per token. Another layout sums the same fp32 numbers in another order, which rounds differently (1e-7 of a sum). Updates
+# propagate the difference, so the curves diverge slowly. The error of a wrong gradient is visible at once and far larger.
 TOLERANCE = 1e-3
 PROMPTS = ["It was a", "And the king said unto"]
 PHASES, FIRST_PHASE = 11, 3
@@ -42,7 +42,7 @@ class Fault(Exception):
 
 
 class Directory:
-    """Where everything goes. Only what the marker names is ever removed, and only while this process holds the marker."""
+    """The output directory. Only files that the marker names are ever removed, and only while this process has locked the marker."""
 
     def __init__(self, path):
         self.path, marker = path, path / MARKER
@@ -80,7 +80,7 @@ class Directory:
         self.marker.flush()
 
     def own(self, *names):
-        """Claims names before they are made."""
+        """Adds names to the marker before the files are created."""
         for name in names:
             if name in self.names:
                 continue
@@ -100,7 +100,7 @@ class Directory:
 
 
 def read_metrics(run):
-    """{step: values} of the run's steps; a torn last line and steps that were skipped are left out, a step written again counts as last written."""
+    """Returns {step: values} of the run's steps, without an incomplete last line and skipped steps. If a step was written twice, the last row counts."""
     steps = {}
     path = run / "metrics.jsonl"
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -114,7 +114,7 @@ def read_metrics(run):
 
 
 def fenced(text):
-    """As a block of code in Markdown: what a model has written is neither Markdown nor HTML there."""
+    """A code block in Markdown, so that a model's text is not read as Markdown or HTML."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}text\n{text.rstrip()}\n{fence}\n"
 
@@ -124,7 +124,7 @@ def step_directory(run, step):
 
 
 def parameters_of(conf):
-    """(all, outside embedding and head) of the model in a resolved configuration; shapes as docs/ and ARCHITECTURE state them."""
+    """Number of parameters (all, outside embedding and head) of the model in a resolved configuration; shapes as in docs/ and ARCHITECTURE.md."""
     model = {key: int(conf["model"][key]) for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")}
     query, key_value = model["heads"] * model["head_dim"], model["kv_heads"] * model["head_dim"]
     shift = sum(count * (taps + 1) for count, taps in ((model["heads"], int(conf["shift"]["query"])),
@@ -137,7 +137,7 @@ def parameters_of(conf):
 
 
 def read_state(path):
-    """What was noted of phases; nothing where a machine that went down has left half of it: they are run again."""
+    """The recorded state of the phases; empty if a crash left the file incomplete: then they run again."""
     try:
         state = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
@@ -154,9 +154,9 @@ class QuickStart:
         (out / "logs").mkdir(exist_ok=True)
         self.state_path = out / "phases.json"
         self.state = read_state(self.state_path)
-        self.rerun = False  # a phase was run: those behind it run too
+        self.rerun = False  # a phase was run, so the later ones run too
         self.stopped = self.starting = False
-        self.untold = None  # the signal that came while a command was started
+        self.untold = None  # a signal that arrived while a command was being started
         plan = read_config(ROOT / "configs" / "quickstart.conf")
         self.steps, self.middle = int(plan["train"]["steps"]), int(plan["checkpoint"]["every"])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -166,7 +166,7 @@ class QuickStart:
     def on_signal(self, number, _frame):
         self.stopped = True
         if self.child is not None:
-            self.child.send_signal(number)  # training saves, the rest ends
+            self.child.send_signal(number)  # training saves, other commands end
         elif self.starting:
             self.untold = number
         else:
@@ -175,8 +175,8 @@ class QuickStart:
     # ---- phases
 
     def phase(self, name, title, inputs, work, makes, fresh=None):
-        """Runs `work`, which writes the names `makes`, unless it has finished with the same inputs. The name `fresh` is removed
-        first, unless work on the same inputs was interrupted: then it goes on."""
+        """Runs `work`, which writes the names `makes`, unless it has finished with the same inputs. Removes the name `fresh`
+        first, unless work on the same inputs was interrupted: then it continues."""
         self.number += 1
         label = f"[{self.number:2d}/{PHASES}] {title}"
         key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
@@ -219,7 +219,7 @@ class QuickStart:
             errors.flush()
             self.starting = True
             self.child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
-                                          preexec_fn=os.setpgrp)  # a group of its own: the terminal's Ctrl-C reaches this script alone
+                                          preexec_fn=os.setpgrp)  # a separate group, so that the terminal's Ctrl-C reaches only this script
             self.starting = False
             if self.untold:
                 self.child.send_signal(self.untold)
@@ -231,7 +231,7 @@ class QuickStart:
                     self.show_progress(run, steps)
             code, self.child = self.child.returncode, None
         saved = code == 75
-        if self.stopped and (saved or code in accept or not 0 < code < 128):  # else it failed: a save for want of room
+        if self.stopped and (saved or code in accept or not 0 < code < 128):  # otherwise it failed, such as a save on a full disk
             raise Fault("stopped" + ("; the run is saved" if saved else ""), self.again, 75)
         if code not in accept:
             tail = "\n".join((log.read_text(errors="replace") + answer.read_text(errors="replace")).splitlines()[-20:])
@@ -254,13 +254,13 @@ class QuickStart:
         self.call("tokenizer", *quick_text.tokenizer(self.out))
 
     def data(self):
-        self.directory.remove("data")  # a stop may have left one of both, which no build replaces
+        self.directory.remove("data")  # a stop may have left one of the two, which no build replaces
         for split in quick_text.SPLITS:
             self.call(f"data-{split}", *quick_text.data(self.out, split))
 
     def train_arguments(self, name, run):
         configs = [part for path in CONFIGS[name] for part in ("--config", path)]
-        # The middle step is asked for later, however many a stop adds behind it.
+        # Keeps the middle step for a later phase, however many steps a stop adds after it.
         return ["train", *configs, "--data.train", self.out / "data" / "train", "--output.directory", run, "--checkpoint.keep_every", self.middle]
 
     def train(self, name):
@@ -283,7 +283,7 @@ class QuickStart:
         (self.out / "samples.txt").write_text("\n".join(lines), encoding="utf-8")
 
     def other_layout(self):
-        """The KV-shift run's middle checkpoint, continued on other ranks in a directory of its own."""
+        """Continues the KV-shift run's middle checkpoint on other ranks, in a separate directory."""
         run = self.out / "other-layout"
         self.directory.remove("other-layout")
         saved = step_directory(self.out / "kv-shift", self.middle)
@@ -368,7 +368,7 @@ def main():
         with directory.marker:
             if arguments.check:
                 return 0
-            if arguments.fresh:  # the packages' files stay
+            if arguments.fresh:  # keep the packages' files
                 directory.remove(*directory.names - {"corpus"})
             QuickStart(directory, again).run()
     except Fault as fault:

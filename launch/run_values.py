@@ -1,12 +1,12 @@
-"""What the files of runs say: values of their metrics, configuration, seed."""
+"""Reads the files of runs: values of their metrics, configuration, seed."""
 import configparser
 import difflib
 import json
 import math
 import pathlib
 
-LAST_STEPS = 20  # whose mean a value of every step is
-PLACES = {"output.directory", "train.seed", "device.threads"}  # keys that say where and with which numbers, not what, a run trains
+LAST_STEPS = 20  # number of steps to average for values that every step has
+PLACES = {"output.directory", "train.seed", "device.threads"}  # keys that do not change what a run trains
 
 
 class Fault(Exception):
@@ -18,7 +18,7 @@ class Fault(Exception):
 
 
 def number(value):
-    """The value as a finite float. Raises ValueError for everything else: gnuplot would run what a text says."""
+    """The value as a finite float. Raises ValueError for everything else, as gnuplot would run commands in a text."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError
     try:
@@ -31,7 +31,7 @@ def number(value):
 
 
 def find(row, name):
-    """The value called `name`: `loss`, or of an object within the row `benchmarks.TASK.acc`. None if the row has none."""
+    """The value called `name`: `loss`, or in a nested object `benchmarks.TASK.acc`. None if the row has none."""
     if name in row:
         return row[name]
     for key, inner in row.items():
@@ -41,8 +41,8 @@ def find(row, name):
 
 
 def read_curve(path, name):
-    """({step: (tokens, value, whether it stands in the row of a training step)} in the order of steps, number of rows that were skipped because their numbers are not finite numbers).
-    A step that was repeated counts as last written. Rows of evaluations have no tokens: they take those of their step's row."""
+    """Returns ({step: (tokens, value, whether it is in the row of a training step)} in the order of steps, number of rows that were skipped because a number is not finite).
+    If a step was repeated, its last row counts. Rows of evaluations have no tokens and get those of their step's row."""
     points, tokens_of, skipped = {}, {}, 0
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for place, line in enumerate(lines, 1):
@@ -59,12 +59,12 @@ def read_curve(path, name):
             if step is not None and "tokens" in row:
                 tokens_of[step] = number(row["tokens"])
         except (ValueError, RecursionError):
-            skipped += place < len(lines) and line != ""  # the last line of a run that is being written may be incomplete
+            skipped += place < len(lines) and line != ""  # the last line of a live run may be incomplete
     return dict(sorted(points.items())), skipped
 
 
 class Run:
-    """A run's directory. Raises Fault if it is none."""
+    """A run's directory. Raises Fault if it is not one."""
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
@@ -108,8 +108,8 @@ class Run:
         return int(max(steps, default=0))
 
     def value(self, name, step=None, last=None):
-        """At `step`, or at the end: the value there; of a value in the rows of training steps the mean over LAST_STEPS steps up to there.
-        `last`: the mean over so many of the last rows that have it, or over all of them if they are fewer. Raises Fault if there is none."""
+        """The value at `step` or at the end. A value in the rows of training steps is the mean over the LAST_STEPS steps up to there.
+        `last`: the mean over so many of the last rows that have it, or over all if there are fewer. Raises Fault if there is none."""
         curve = {at: value for at, value in self.curve(name).items() if step is None or at <= step}
         if not curve:
             if self.curve(name):
@@ -130,7 +130,7 @@ class Run:
         return min(value for at, value in self.curve(name).items() if step is None or at <= step)
 
     def names(self):
-        """Of all values that its rows have."""
+        """Names of all values in its rows."""
         found = {}
 
         def collect(row, prefix):
@@ -150,8 +150,8 @@ class Run:
 
 
 def differing_keys(arms):
-    """Of lists of runs: (keys that are constant within each arm and differ between arms, keys that differ within an arm),
-    each {key: [values per arm]}."""
+    """For a list of lists of runs, returns (keys that are constant within each arm and differ between arms, keys that differ within an arm),
+    each as {key: [values per arm]}."""
     between, within = {}, {}
     for key in sorted({key for arm in arms for run in arm for key in run.config} - PLACES):
         values = [sorted({run.config.get(key, "") for run in arm}) for arm in arms]

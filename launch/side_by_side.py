@@ -1,4 +1,4 @@
-"""Runs jobs side by side on this machine, a few at a time: progress, resume, one scheduler for launch/seeds and experiments/run."""
+"""Runs jobs in parallel on this machine, with progress and resume: the scheduler of launch/seeds and experiments/run."""
 import ctypes
 import errno
 import fcntl
@@ -17,7 +17,7 @@ from run_values import Fault
 SAVED = 75  # the exit code of a run that saved and stopped
 PARENT_DEATH_SIGNAL = 1  # of prctl
 SECONDS_BETWEEN_LINES = 15
-SECONDS_OF_A_SAVE = 60  # that runs of an earlier call may take to save after it was killed
+SECONDS_OF_A_SAVE = 60  # for runs of an earlier call to save after it was killed
 
 
 def cores():
@@ -29,9 +29,9 @@ def duration(seconds):
 
 
 class Job:
-    """A command. `name`: its own in finished.json, `label`: for people. `weight`: its expected seconds, relative to other jobs'. `run`: the directory of a run of `steps` steps, for progress.
-    `inputs`: texts that make it another job when they change, as its command does; or `key`, which says all of that.
-    `after`: a job that must be finished first. `output`: what is there once it is finished; the run's directory."""
+    """A command. `name`: unique, for finished.json; `label`: for output. `weight`: its expected seconds, relative to other jobs'. `run`: the directory of a run of `steps` steps, for progress.
+    `inputs`: texts that, like the command, make it another job if they change; or `key`, which replaces both.
+    `after`: a job that must be finished first. `output`: a path that exists once it is finished; default: the run's directory."""
 
     def __init__(self, name, command, log, weight=1.0, run=None, steps=0, inputs=(), label=None, key=None, after=None, output=None):
         self.name, self.command, self.log, self.weight = name, [str(word) for word in command], pathlib.Path(log), weight
@@ -39,7 +39,7 @@ class Job:
         self.key = key or hashlib.sha256(json.dumps([self.command, *inputs]).encode()).hexdigest()
 
     def share(self):
-        """Of its work that is done, by its last row."""
+        """The share of its work that is done, by the last row of its metrics."""
         if not self.run or not self.steps:
             return 0.0
         try:
@@ -62,18 +62,18 @@ class Job:
             lines = []
         if not lines:
             return "(its log is empty)"
-        told = lines[-2:] if lines[-1].strip().startswith("next: ") else lines[-1:]  # a fault and the command to try
+        told = lines[-2:] if lines[-1].strip().startswith("next: ") else lines[-1:]  # an error and the command to try
         return "; ".join(line.strip() for line in told)
 
 
 def die_with_parent():
-    """In the child: a group of its own, so that the terminal's Ctrl-C reaches the scheduler alone; TERM, which saves, if that is killed."""
+    """In the child: sets a separate process group, so that the terminal's Ctrl-C reaches only the scheduler, and asks for TERM, which saves, if that is killed."""
     os.setpgrp()
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 class Scheduler:
-    """`folder` holds `finished.json`, and a lock that this process and all jobs keep. `again`: the command that continues."""
+    """`folder` has `finished.json`, and a lock that this process and all jobs keep. `again`: the command that continues."""
 
     def __init__(self, folder, again, at_once=None):
         self.folder, self.again = pathlib.Path(folder), again
@@ -128,7 +128,7 @@ class Scheduler:
                                      pass_fds=(self.lock.fileno(),))
         self.children[child] = job
         self.started[job.name] = (time.monotonic(), job.share())
-        if self.stops:  # the signal came while it was started
+        if self.stops:  # the signal arrived while it was being started
             child.send_signal(signal.SIGTERM)
 
     def _end(self, child):
@@ -145,7 +145,7 @@ class Scheduler:
             say(f"{job.label}: failed ({code}); the others continue")
 
     def _remaining(self, jobs, begin, done_before):
-        """Seconds until all jobs are done, at the pace so far; None before there is one."""
+        """Seconds until all jobs are done, at the rate so far; None if there is none yet."""
         shares = {job.name: 1.0 if self.is_finished(job) or job.name in self.failed else job.share() for job in jobs}
         done = sum(job.weight * shares[job.name] for job in jobs)
         total = sum(job.weight for job in jobs)
@@ -162,13 +162,13 @@ class Scheduler:
             job = self._take(waiting)
             if job is None:
                 if not self.children:
-                    waiting.clear()  # what they wait for has failed
+                    waiting.clear()  # the jobs that they wait for have failed
                 return
             self._start(job)
 
     def run(self, jobs, deadline=None):
-        """Runs what is not finished, in order, each after its `after`; failures are kept in `failed` {name: (code, text)}. At `deadline`
-        (time.monotonic()) runs save and stop. Raises Fault(75) where a signal stopped it."""
+        """Runs the unfinished jobs in order, each after its `after`; keeps failures in `failed` {name: (code, text)}. At `deadline`
+        (time.monotonic()) runs save and stop. Raises Fault(75) if a signal stopped it."""
         waiting = [job for job in jobs if not self.is_finished(job)]
         runs = [job for job in jobs if not job.after]
         before = sum(map(self.is_finished, runs))
@@ -203,7 +203,7 @@ class Scheduler:
 
 
 def guarded(name, main):
-    """Exits with main()'s code, or a Fault's after its message."""
+    """Exits with main()'s code, or prints a Fault and exits with its code."""
     try:
         sys.exit(main())
     except Fault as fault:

@@ -1,38 +1,38 @@
-# What a job of launch/slurm does: looks at its hosts, trains, and by the exit code comes back or stays away.
-set +efC +o pipefail -u; trap - ERR  # whatever the lines of --setup have set
-unset "${!SQUEUE_@}" "${!SINFO_@}" CDPATH  # filters of the user's own questions
-export SLURM_EXPORT_ENV=ALL  # ranks get what --setup has loaded, also where jobs begin with nothing
-export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}  # Slurm does not tell MPI where ranks share cores
+# A job of launch/slurm: checks its hosts, trains, and requeues itself or not, depending on the exit code.
+set +efC +o pipefail -u; trap - ERR  # undo what the lines of --setup may have set
+unset "${!SQUEUE_@}" "${!SINFO_@}" CDPATH  # the user's own filters
+export SLURM_EXPORT_ENV=ALL  # ranks get what --setup has loaded, even if jobs start with an empty environment
+export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}  # Slurm does not tell MPI whether ranks share cores
 run=$root options=()
 if $seeds; then
   run=$root/seed-$SLURM_ARRAY_TASK_ID
   options=(--train.seed "$SLURM_ARRAY_TASK_ID" --output.directory "$run")
 fi
-# Of the last task of an array SLURM_JOB_ID is the number of the whole array: Slurm's commands get this.
+# In the last task of an array, SLURM_JOB_ID is the number of the whole array, so Slurm's commands get this name.
 name=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}
 resubmit="sbatch ${SLURM_ARRAY_TASK_ID:+--array=$SLURM_ARRAY_TASK_ID }$root/slurm/job.sh"
-place=${1:-0}  # in its chain; 0: no part of it, as when submitted by hand
+place=${1:-0}  # place in its chain; 0: not in a chain, as when submitted by hand
 
 say() { printf '%s job %s: %s\n' "$(date -u +%FT%TZ)" "$name" "$1"; }
-event() {  # name [further fields of JSON]: a line of the run's events, of its own behind one that was cut
+event() {  # name [further JSON fields]: appends a line to the run's events, after an incomplete last line a new one
   if [[ -s $run/events.jsonl ]] && (($(tail -c 1 "$run/events.jsonl" | wc -l) == 0)); then echo >> "$run/events.jsonl"; fi
   printf '{"time":"%s","host":"%s","event":"%s","job":"%s"%s}\n' "$(date -u +%FT%T.000Z)" "$(hostname)" "$1" "$name" "${2:-}" >> "$run/events.jsonl"
 }
 newest_step() { find "$run/checkpoints" -path '*/step-*/manifest.json' 2> /dev/null | sort | tail -n 1; }
-# Slurm has begun to end the job, though there was time left: somebody cancelled it, or Slurm takes it back by itself.
+# True if Slurm ends the job before its time limit: somebody cancelled it, or Slurm preempts or requeues it.
 taken_back() {
   local state
-  state=$(squeue -h -j "$name" -o %T) || return 1  # the controller is away: it ends nothing
+  state=$(squeue -h -j "$name" -o %T) || return 1  # the controller does not answer, so it ends nothing
   [[ -n $state && $state != RUNNING ]] && (($(date +%s) + 5 < ${ends:-9999999999}))
 }
 brought_back() { [[ $(scontrol show job -o "$name") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); }
 followed() { squeue -h -u "$UID" -t PENDING -o %E | grep -Eq "after[a-z]*:$SLURM_JOB_ID([^0-9]|\$)"; }
-# Slurm's names of the hosts of a file: node1 where a host calls itself node1.site.org, or otherwise altogether.
+# Slurm's names of the hosts in a file: a host may call itself node1.site.org, or something else, where Slurm says node1.
 nodes_of() {
   awk '{ split($1, part, "."); if (NR == FNR) bad[part[1]] = $1; else if (part[1] in bad) { print $2; named[part[1]] } }
     END { for (host in bad) if (!(host in named)) print bad[host] }' "$1" <(sinfo -h -N -n "$SLURM_JOB_NODELIST" -o '%n %N')
 }
-submit() {  # words of sbatch; the new job gets nothing of what Slurm told this one
+submit() {  # arguments of sbatch; the new job does not inherit this job's SLURM_ variables
   local variable without=()
   for variable in "${!SLURM_@}"; do
     if [[ " $kept " != *" $variable "* ]]; then without+=(-u "$variable"); fi
@@ -40,14 +40,14 @@ submit() {  # words of sbatch; the new job gets nothing of what Slurm told this 
   env "${without[@]}" sbatch "$@"
 }
 crashes=
-count_crash() {  # in $crashes: how many there were without a newer step
+count_crash() {  # sets $crashes: the number of crashes without a newer step
   local step at=
   step=$(newest_step)
   if [[ -e $run/slurm/crashes ]]; then { read -r crashes; read -r at; } < "$run/slurm/crashes"; fi
   if [[ $crashes =~ ^[0-9]+$ && $step == "$at" ]]; then crashes=$((crashes + 1)); else crashes=1; fi
-  printf '%s\n%s\n' "$crashes" "$step" > "$run/slurm/crashes" || crashes=$most_crashes  # what cannot be counted would go on for ever
+  printf '%s\n%s\n' "$crashes" "$step" > "$run/slurm/crashes" || crashes=$most_crashes  # without a count it would be requeued for ever
 }
-leave() {  # code: of this job; nothing follows
+leave() {  # exit code of this job, which is not requeued
   event left ",\"code\":$1"
   if ((place > 0 && $1 != 75 && $1 != 70)); then printf '%s\n' "$1" > "$run/slurm/chain-over"; fi
   exit "$1"
@@ -67,8 +67,8 @@ again() {  # why
   event requeue ",\"why\":\"$1\""
   say "$1; it comes back"
   local pause answer
-  for pause in 5 10 20 40 80 160; do  # a controller may be away for some minutes
-    if answer=$(scontrol requeue "$name" 2>&1); then exit 75; fi  # who stays keeps the nodes for Slurm's KillWait
+  for pause in 5 10 20 40 80 160; do  # the controller may be down for some minutes
+    if answer=$(scontrol requeue "$name" 2>&1); then exit 75; fi  # leave at once: otherwise the nodes stay occupied for Slurm's KillWait
     if [[ -n $answer ]]; then say "$answer"; fi
     if [[ $answer == *disabled* || $answer == *denied* ]]; then break; fi
     sleep "$pause"
@@ -82,7 +82,7 @@ end_for_good() {  # why
   event exit ",\"code\":93,\"error\":\"$1\""
   leave 93
 }
-stopped_early() {  # [how]; unless it is cancelled: a time limit that is too short is so each time
+stopped_early() {  # [how]; counts as a crash unless it is cancelled, as a time limit that is too short stays too short
   local how=${1:-stopped before it began}
   if ! taken_back; then
     count_crash
@@ -91,7 +91,7 @@ stopped_early() {  # [how]; unless it is cancelled: a time limit that is too sho
   again "$how"
 }
 
-# Where nothing can be written nothing can be counted: it would come back for ever.
+# If nothing can be written, crashes cannot be counted, and it would be requeued for ever.
 if ! { mkdir -p "$run/slurm" && echo > "$run/slurm/bad-hosts" && rm "$run/slurm/bad-hosts"; }; then
   say "nothing can be written into $run/slurm: not to be repeated as it is. Next: df $run; ls -ld $run/slurm"
   exit 76
@@ -103,7 +103,7 @@ if ((place > 1)) && [[ -e $run/slurm/chain-over ]]; then
   exit "$(< "$run/slurm/chain-over")"
 fi
 
-# N/A without a limit; nothing where the controller is away. Of a job that is being cancelled it is that moment, and no limit.
+# The end is N/A without a limit, and empty if the controller does not answer. For a job that is being cancelled it is now, not a limit.
 read -r state ends < <(SLURM_TIME_FORMAT=standard squeue -h -j "$name" -o '%T %e')
 ends=$([[ ${state:-COMPLETING} != COMPLETING && $ends == *T* ]] && date -d "$ends" +%s)
 if [[ -n $told ]]; then stopped_early; fi
@@ -113,18 +113,18 @@ elif srun --mpi=list 2>&1 | grep -q pmix; then launcher=srun why="this Slurm has
 elif command -v mpirun > /dev/null; then launcher=mpirun why="this Slurm has no PMIx"
 else say "neither srun with PMIx nor mpirun is here. Next: launch/slurm --setup FILE with the site's module load"; leave 76
 fi
-# Ranks are bound to cores where a host has one for each; a device is chosen by the rank's number on its host.
-# Of what the job may use: not as OMP_NUM_THREADS says, and two threads of a core are one.
+# Ranks are bound to cores if a host has at least one core for each; a rank's device is chosen by its number on its host.
+# Counts the cores that the job may use, ignoring OMP_NUM_THREADS; two threads of a core count as one.
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 share=$(lscpu -p=CORE,SOCKET 2> /dev/null | LC_ALL=C awk '!/^#/ { all++; if (!seen[$0]++) cores++ } END { print (all ? cores / all : 1) }')
 cores=$(LC_ALL=C awk "BEGIN { print int($processors * $share / ${SLURM_NTASKS_PER_NODE:-1} + 1e-6) }")
 if [[ $launcher == srun ]]; then
   launch=(srun --mpi=pmix --kill-on-bad-exit=0 --unbuffered "--cpu-bind=$( ((cores > 0)) && echo cores || echo none)"
-    ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})  # which srun does not take from the job since Slurm 22.05
+    ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})  # since Slurm 22.05 srun does not take it from the job
 else
-  # Of the signals that a batch system sends to every process, mpirun gets none: it would kill the ranks, or end at once on the
-  # second one. Where Python is missing, or daemons on other hosts get them, the time-out leaves the ranks time to save: Open MPI
-  # sleeps that long before it sends TERM, and again before KILL. A rank that leaves with 75 is no reason for either.
+  # mpirun must not get the signals that a batch system sends to every process: it would kill the ranks, or exit at once on the
+  # second one. If Python is missing, or daemons on other hosts get signals, the time-out leaves the ranks time to save: Open MPI
+  # sleeps that long before it sends TERM, and again before KILL. A rank that exits with 75 must cause neither.
   if command -v python3 > /dev/null; then
     launch=(python3 -c 'import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU])
@@ -135,30 +135,30 @@ os.execvp(sys.argv[1], sys.argv[1:])')
 fi
 say "$launcher, $why; ${cores} cores for each rank of a host"
 
-# What Slurm says to this shell goes to the ranks as "save and stop".
+# Signals of Slurm to this shell are passed to the ranks as "save and stop".
 child=
 trap 'told=true; [[ -z $child ]] || kill -USR1 "$child" 2> /dev/null' USR1 TERM INT HUP XCPU
 lines_of_events() { wc -l 2> /dev/null < "$run/events.jsonl" || echo 0; }
-ranks() {  # words of the program: runs it on all ranks; its exit code in $code, as the run's events have it
+ranks() {  # arguments of the program: runs it on all ranks; sets $code to its exit code, as in the run's events
   local before
   before=$(lines_of_events)
   run_ranks "$@"
-  # Open MPI under srun now and then loses a rank while ranks find each other (open-mpi/ompi#12495: a message before its MPI_Init is over).
+  # Under srun, Open MPI sometimes loses a rank while ranks connect (open-mpi/ompi#12495: a message before its MPI_Init is over).
   if [[ $code =~ ^(134|135|136|139)$ && -z $told ]] && (($(lines_of_events) == before)); then
     say "a rank crashed before any of them had begun, code $code: once more"
-    rm -f "$run/slurm/bad-hosts"  # names that are there are not replaced
+    rm -f "$run/slurm/bad-hosts"  # existing names are not replaced
     run_ranks "$@"
   fi
-  # Launchers lose codes: the first that a rank has left counts.
+  # Launchers lose codes, so the first code that a rank has recorded counts.
   noted=$(tail -n "+$((before + 1))" "$run/events.jsonl" | grep '"event":"exit"' | head -n 1 | grep -o '"code":[0-9]*' | cut -d : -f 2)
   code=${noted:-$code}
-  if [[ -n $told && $code =~ ^(129|130|138|143|152)$ ]]; then code=75; fi  # a launcher, or ranks, that the signal met before they could take it
+  if [[ -n $told && $code =~ ^(129|130|138|143|152)$ ]]; then code=75; fi  # the signal ended the launcher, or ranks, before they could handle it
 }
-run_ranks() {  # words of the program; the launcher's exit code in $code
+run_ranks() {  # arguments of the program; sets $code to the launcher's exit code
   "${launch[@]}" "$program" "$@" &
   child=$!
-  if [[ -n $told ]]; then kill -USR1 "$child"; fi  # while it was being started
-  local more=10  # a srun that is being started loses signals
+  if [[ -n $told ]]; then kill -USR1 "$child"; fi  # the signal arrived while it was being started
+  local more=10  # srun loses signals while it starts
   while :; do
     while [[ -n $told ]] && ((more-- > 0)); do sleep 1; kill -USR1 "$child" 2> /dev/null || break; done
     wait "$child"
@@ -175,11 +175,11 @@ if ((code == 70 && SLURM_JOB_NUM_NODES > 1)) && (($(wc -l < "$run/slurm/bad-host
   say "all hosts are unfit: that is not theirs but the run's, a full disk for instance"
   code=76
 elif ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then
-  nodes_of "$run/slurm/bad-hosts" >> "$run/slurm/excluded-hosts"  # those of earlier looks too
+  nodes_of "$run/slurm/bad-hosts" >> "$run/slurm/excluded-hosts"  # in addition to those of earlier checks
   bad=$(sort -u "$run/slurm/excluded-hosts" | paste -s -d ,)
   say "unfit: $bad"
   event unfit ",\"hosts\":\"$bad\""
-  count_crash  # hosts may be unfit one behind the other, without end
+  count_crash  # one host after another may be unfit, without end
   if ((chain == 0 && crashes < most_crashes)) && following=$(submit --parsable --exclude="$bad" --dependency="afterany:$name" \
     ${SLURM_ARRAY_TASK_ID:+--array="$SLURM_ARRAY_TASK_ID"} "$root/slurm/job.sh"); then
     following=${following%%;*}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}

@@ -1,4 +1,4 @@
-// Tasks to requests, requests to answers, answers to a report.
+// From tasks to requests, to answers, to a report.
 #include "evaluate/benchmarks.h"
 
 #include <chrono>
@@ -64,8 +64,8 @@ std::vector<Request> unpacked(const std::string& bytes) {
   return requests;
 }
 
-// Of what is asked, and of whom: two questions at once, or one that is asked behind another that was killed, do not
-// meet.
+// A hash of the requests and the model: different evaluations, at the same time or after one that was killed, do not
+// share a journal.
 std::string journal_of(const std::string& output, const std::string& identity, const std::vector<Request>& requests) {
   return output + "/journal/" + to_hex(xxh3_128(identity + packed(requests)));
 }
@@ -221,7 +221,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   BenchmarkOutcome outcome;
   all_agree(world, [&] {
     if (!leads) return;
-    std::optional<Progress> progress;  // of each metric that has one
+    std::optional<Progress> progress;  // one at a time, for each metric with bootstrap errors
     const BenchmarkReport report = benchmarks.report(answers, [&](int64_t done, int64_t all) {
       if (!scoring.progress) return;
       if (!progress) progress.emplace("errors", static_cast<uint64_t>(all), "thousand draws");
@@ -232,9 +232,9 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
     warn(benchmarks.warning_of(answers, report));
     if (options.output.empty()) return;
     outcome.results_path = report.write(options.output, facts);
-    std::error_code kept;  // a journal that stays is read again, no more
+    std::error_code kept;  // ignored: a journal that stays does no harm
     fs::remove_all(scoring.journal, kept);
-    fs::remove(fs::path(scoring.journal).parent_path(), kept);  // where no other is left
+    fs::remove(fs::path(scoring.journal).parent_path(), kept);  // if no other journal is left
   });
   return outcome;
 }

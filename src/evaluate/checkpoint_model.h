@@ -1,4 +1,4 @@
-// A checkpoint's model for evaluation and generation: its configuration, its tokenizer, its parameters under any layout.
+// A checkpoint's model for evaluation and generation: its configuration, its tokenizer, its parameters in any layout.
 #pragma once
 
 #include <string>
@@ -9,29 +9,29 @@
 
 namespace shiftron {
 
-// Behind a message about a number that is not finite.
+// Ends a message about a number that is not finite.
 inline constexpr const char* kWhyNotFinite =
     "a weight is not finite, or train.precision is too narrow; shiftron checkpoint export names such a weight";
 
 struct CheckpointModel {
   std::string directory;        // of the step
-  std::string manifest_hash{};  // of what open_checkpoint() read; "": a model of another origin
+  std::string manifest_hash{};  // of the manifest that open_checkpoint() read; "": not from a checkpoint
   CheckpointContent content;
-  RunConfig config;       // as it was trained, resolved
+  RunConfig config;  // as trained, resolved
 };
 
-// Throws Error(no_checkpoint) where the step is damaged, Error(bad_input) where `directory` is no step (a run's
-// directory: its newest step is named in the message).
+// Throws Error(no_checkpoint) if the step is damaged, Error(bad_input) if `directory` is not a step (if it is a run's
+// directory, the message names its newest step).
 CheckpointModel open_checkpoint(const std::string& directory);
 
-// Why a tokenizer cannot be that of a model of so many tokens: it has more; "" where it can. `name` stands in it.
+// Why the tokenizer does not fit a model with `vocab` tokens (it has more); "" if it fits. The text calls it `name`.
 std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::string& name);
 
-// `model_bytes`: of a tokenizer for a model of so many tokens; `name` stands in messages. Throws Error(bad_input) where it
-// has more than these.
+// The tokenizer in `model_bytes`, which messages call `name`. Throws Error(bad_input) if it has more than `vocab`
+// tokens.
 Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name);
 
-// Throws Error(bad_input) where the step has none, or one of more tokens than the model.
+// Throws Error(bad_input) if the step has no tokenizer, or one with more tokens than the model.
 Tokenizer tokenizer_of(const CheckpointModel& model);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// One decoder for all prompts.
+// Uses one decoder for all prompts.
 #include "evaluate/continue_ids.h"
 
 #include <algorithm>

@@ -12,22 +12,23 @@
 
 namespace shiftron {
 
-// What ids of the model mean: of its tokenizer, or without one `end_of_document` and every id of the model. Throws
-// Error(bad_input) where `end_of_document` is missing, outside of the model's vocabulary, or given beside a tokenizer.
+// The vocabulary of the model's tokenizer; without a tokenizer every id of the model, with `end_of_document`. Throws
+// Error(bad_input) if `end_of_document` is missing, outside the model's vocabulary, or given in addition to a
+// tokenizer.
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document);
 
 // Lines {"ids": [1, 2, …]} of a JSONL file, each the beginning of a document; "targets" is ignored, blank lines are
-// skipped. Throws Error(bad_input) with file and line: no JSON, no ids, an id that no document may hold; or where the
-// file has no prompt.
+// skipped. Throws Error(bad_input) with file and line if a line is not JSON, has no ids, or has an id that no document
+// may contain; also if the file has no prompt.
 std::vector<std::vector<int32_t>> read_prompts(const std::string& path, const TokenVocabulary& vocabulary);
 
 struct Continuation {
   std::vector<int32_t> ids;  // without the end-of-document token
-  bool ended = false;        // by that token; else by options.tokens
+  bool ended = false;        // by that token; otherwise by options.tokens
 };
 
-// Continues each prompt as if it were alone: the draws of each begin at options.seed. `take` gets the continuations in
-// the order of the prompts. Every rank of `world` gets the same. Throws NonFiniteLogits.
+// Continues each prompt independently: the random draws of each start from options.seed. `take` gets the continuations
+// in the order of the prompts, the same on every rank of `world`. Throws NonFiniteLogits.
 void continue_prompts(const CheckpointModel& model, const std::vector<std::vector<int32_t>>& prompts,
                       const TokenVocabulary& vocabulary, const GenerateOptions& options, HostCommunicator& world,
                       const HostShare& share, const std::function<void(const Continuation&)>& take);

@@ -1,4 +1,4 @@
-// The model's own stages, one layer at a time, against the plain reader.
+// Compares the model's own stages, one layer at a time, with the plain reader.
 #include "evaluate/export_check.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr int64_t kTokens = 16;
 constexpr int64_t kPiece = int64_t{1} << 20;  // elements read at once, or one row
 constexpr NumberTypes kTypes = {DType::float64, DType::float64};
 
-// The stage's masters out of the source.
+// Sets the stage's masters from the source.
 void fill(ParameterSet& set, TensorSource& source, StoredTypes types) {
   std::vector<std::byte> values;
   std::vector<double> wide;
@@ -29,7 +29,7 @@ void fill(ParameterSet& set, TensorSource& source, StoredTypes types) {
     const int index = source.find(TensorGroup::parameters, spec.name);
     if (index < 0) throw_bad_input("parameters/", spec.name, " is missing in the checkpoint");
     const ManifestTensor& tensor = source.tensors()[static_cast<size_t>(index)];
-    const bool is_taps = spec.group == DecayGroup::shift;  // which are never rounded to bfloat16
+    const bool is_taps = spec.group == DecayGroup::shift;  // taps are never rounded to bfloat16
     const SafetensorsType type = spec.shape.dims() == 1 ? types.norms : types.matrices;
     const SafetensorsType written = is_taps && type == SafetensorsType::BF16 ? SafetensorsType::F32 : type;
     for_each_rows(whole_box(spec.shape), kPiece, [&](const Box& box, int64_t first) {

@@ -49,14 +49,14 @@ struct Decoder::Own {
   }
 };
 
-// What decoding takes beside a model.
+// What decoding needs in addition to a model.
 struct Decoder::Implementation {
   Stream& stream;
   const Groups& groups;
   ParameterSet& parameters;
   const std::vector<ModelPiece> pieces;
-  ControlPlane* const stages;    // that hold them; null where this rank holds all
-  const TransformerStage* head;  // the piece with the head; null where it is on another stage
+  ControlPlane* const stages;    // ranks of all stages; null if this rank has all pieces
+  const TransformerStage* head;  // the piece with the head; null if it is on another stage
   Arena states_arena, activations, operands, scratch;
   Buffer row_memory, logit_memory;
   Tensor pinned_rows;    // [4, chunk] int32: ids, attention_start, shift_start, positions
@@ -102,7 +102,7 @@ struct Decoder::Implementation {
       : Implementation(engine.stream(), engine.groups(), engine.parameters(), engine.pieces(), its_stages, config, plan,
                        capacity, chunk) {}
 
-  // What the last layer here returns of such rows, through the pieces of the model in their order.
+  // Runs the rows through the model's pieces in order; returns the output of the last layer on this rank.
   Tensor through_pieces(Run& run, const Tensor& tokens) {
     Tensor x;
     for (size_t i = 0; i < pieces.size(); ++i) {
@@ -136,8 +136,8 @@ struct Decoder::Implementation {
             .weight_gradients = unused};
   }
 
-  // Where the head is: what the last layer returns, [rows, hidden]; valid until the next call. Nothing is under way
-  // before it.
+  // On the rank with the head, returns the output of the last layer, [rows, hidden]; valid until the next call. No work
+  // may be in flight when it is called.
   Tensor feed(const std::vector<int32_t>& ids) {
     const auto rows = static_cast<int64_t>(ids.size());
     activations.release();
@@ -160,7 +160,7 @@ struct Decoder::Implementation {
     return through_pieces(run, tokens);
   }
 
-  // Of row `row` of what feed() returned, over the whole vocabulary, on the host of every rank.
+  // Logits of row `row` of feed()'s result over the whole vocabulary, on the host of every rank.
   std::vector<double> logits(const Tensor& x, int64_t row) {
     std::vector<double> values;
     if (head != nullptr) {
@@ -195,7 +195,7 @@ struct Decoder::Implementation {
     return whole;
   }
 
-  // On meta: measures what any feed of so many rows takes.
+  // On meta: measures the memory of any feed of `rows` rows.
   void plan_rows(int64_t rows) {
     const Tensor x = feed(std::vector<int32_t>(static_cast<size_t>(rows)));
     if (head != nullptr) logits_of_head(x.rows(0, 1));
@@ -252,7 +252,7 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
 
 namespace {
 
-// Calls `made` with an engine of shapes alone, as such a rank has it in training.
+// Calls `made` with a meta engine like that of such a rank in training.
 void with_meta_engine(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
                       const std::function<void(Engine& engine)>& made) {
   Ledger planned;
@@ -396,7 +396,7 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
   return made;
 }
 
-// Where documents are not cut apart, training shows a document's first token behind the end of another one.
+// Without document reset, training shows a document's first token after the end of another document.
 std::vector<int32_t> as_beginning_of_document(std::vector<int32_t> ids, const RunConfig& config, int32_t end) {
   if (ids.empty() || !config.data.document_reset) ids.insert(ids.begin(), end);
   return ids;
@@ -414,7 +414,7 @@ std::vector<int32_t> generate(const CheckpointModel& model, const std::string& p
   };
   try {
     return continue_tokens(decoder, ids, options, tokenizer.vocab_size(), tokenizer.end_of_document(), show_text);
-  } catch (const NonFiniteLogits& error) {  // all ranks see them; other faults are a rank's own
+  } catch (const NonFiniteLogits& error) {  // all ranks see them, so rank 0 reports them; other faults are a rank's own
     if (world.rank() > 0) leave_to_another(error.code());
     throw;
   }

@@ -1,4 +1,5 @@
-// Text from a prompt: prefill, then one token at a time, with carried raw rows beside the cache.
+// Text from a prompt: prefill, then one token at a time. In addition to the cache, it carries the raw rows that the
+// shift needs.
 #pragma once
 
 #include <functional>
@@ -13,34 +14,35 @@
 
 namespace shiftron {
 
-// A model that decodes; every rank of it calls the same. A checkpoint does on all ranks of `world` by tensor
+// A model that decodes. All its ranks make the same calls. A checkpoint is decoded on all ranks of `world` by tensor
 // parallelism (tp = ranks).
 class Decoder {
  public:
-  // Room for `capacity` tokens; at most `chunk` of them are fed at once.
+  // Has room for `capacity` tokens and is fed at most `chunk` at once.
   Decoder(const CheckpointModel& model, HostCommunicator& world, const HostShare& share, int64_t capacity,
           int64_t chunk);
-  // The same with masters that `fill` sets.
+  // The same, with masters set by `fill`.
   Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
           const HostShare& share, int64_t capacity, int64_t chunk);
-  // The weights as they are in `engine`, which goes after it, on the ranks of its tp and pp: nothing of its training
-  // changes. Room for samples of config.train.sequence_length tokens at most. `stages`: the ranks of this one's pp, by
-  // their stage; null where there is one stage.
+  // Uses the weights in `engine`, which must outlive it, on the engine's tp and pp ranks. Training is not changed.
+  // Capacity is at most config.train.sequence_length tokens. `stages`: this rank's pp ranks, by stage; null if there is
+  // one stage.
   Decoder(const RunConfig& config, Engine& engine, ControlPlane* stages, int64_t capacity, int64_t chunk);
   ~Decoder();
-  // Adds to `planned` what that takes beside an engine, on such a rank.
+  // Adds to `planned` the memory that this decoder needs in addition to an engine, on such a rank.
   static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, int64_t capacity,
                         int64_t chunk, Ledger& planned);
-  void weights_changed();  // in the engine; to be called before the first feed too
-  // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
+  void weights_changed();  // in the engine; also to be called before the first feed
+  // Logits over the whole vocabulary after each of `ids`, [ids][vocab], the same on every rank.
   std::vector<std::vector<double>> feed(const std::vector<int32_t>& ids);
-  // The same behind the last of them alone, [vocab].
+  // The same after the last id only, [vocab].
   std::vector<double> feed_last(const std::vector<int32_t>& ids);
   void restart();  // forgets everything that was fed
-  // shift.reset=always: the shift starts anew behind a token that ends a document, which begin_document() tells.
+  // True for shift.reset=always: the shift starts over after an end-of-document token. The caller reports that by
+  // begin_document().
   bool shift_stops_at_documents() const;
-  void begin_document();  // with the next token; attention goes on
-  void start_profile();  // from here on the ledger counts and times every kernel
+  void begin_document();  // at the next token; attention continues across it
+  void start_profile();  // from now on the ledger counts and times every kernel
   const Ledger& ledger() const;
 
  private:
@@ -50,10 +52,10 @@ class Decoder {
   std::unique_ptr<Implementation> implementation_;
 };
 
-// Logits that hold no finite number: exit code bad_input, as of other steps that cannot be used.
+// Logits that are not finite. The exit code is bad_input, as for other steps that cannot be used.
 class NonFiniteLogits : public Error {
  public:
-  explicit NonFiniteLogits(int64_t tokens);  // that were read
+  explicit NonFiniteLogits(int64_t tokens);  // tokens read so far
 };
 
 struct GenerateOptions {
@@ -61,22 +63,23 @@ struct GenerateOptions {
   double temperature = 0;  // 0 = greedy
   uint64_t seed = 0;
   int64_t chunk = 256;     // tokens of the prompt fed at once
-  // With shift.reset=always the shift starts anew behind the end of a document, as in training; else it mixes across.
+  // With shift.reset=always the shift starts over after the end of a document, as in training; else it mixes across.
   bool parts_documents = true;
-  std::function<bool(int32_t token)> ends_with{};  // whether nothing is wanted behind this token
+  std::function<bool(int32_t token)> ends_with{};  // whether to stop after this token
 };
 
-// Tokens that follow `prompt` (not empty) in a decoder that was fed nothing: ids below `vocab`, at most options.tokens,
-// ends before `end`; `show` gets each as it comes. Throws NonFiniteLogits, on every rank alike.
+// Continues `prompt` (not empty) in a decoder that was fed nothing: ids below `vocab`, at most options.tokens, stopping
+// before `end`. `show` gets each token when it is generated. Throws NonFiniteLogits on every rank.
 std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt,
                                      const GenerateOptions& options, int64_t vocab, int32_t end,
                                      const std::function<void(int32_t)>& show);
 
-// What to feed so that `ids` begin a document as in training: they alone, or after `end`, which ends a document.
+// What to feed so that `ids` begin a document as in training: `ids`, after the end-of-document token `end` if
+// data.document_reset is off or `ids` is empty.
 std::vector<int32_t> as_beginning_of_document(std::vector<int32_t> ids, const RunConfig& config, int32_t end);
 
-// The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token. Throws
-// NonFiniteLogits.
+// The prompt's continuation, up to an end-of-document token. `show` gets each piece of text when it is generated.
+// Throws NonFiniteLogits.
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
                               HostCommunicator& world, const HostShare& share,
                               const std::function<void(const std::string&)>& show);

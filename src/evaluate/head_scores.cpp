@@ -1,4 +1,4 @@
-// Sequences, and one dot product for each attention weight: exp(q · k / √head_dim − log_sum_exp).
+// Draws the sequences, and computes one dot product for each attention weight: exp(q · k / √head_dim − log_sum_exp).
 #include "evaluate/head_scores.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace shiftron {
 namespace {
 
-// Tokens that no text holds inside.
+// Tokens that begin or end texts and never occur inside one.
 std::set<int64_t> tokens_between_texts(const CheckpointModel& model) {
   std::set<int64_t> tokens;
   if (!model.content.tokenizer_model.empty()) tokens.insert(tokenizer_of(model).end_of_document());
@@ -59,7 +59,7 @@ struct Sums {
   double induction = 0, previous = 0, current = 0;
 };
 
-// A layer's sums for [period][head].
+// Sums of one layer, [period][head].
 class LayerSums {
  public:
   LayerSums(const RepeatedTokens& tokens, int64_t heads)
@@ -90,7 +90,7 @@ class LayerSums {
   }
 
  private:
-  // NaN stays.
+  // NaN is kept.
   static void lower(double& least, double value) {
     if (!(value >= least)) least = value;
   }
@@ -188,7 +188,7 @@ HeadReport score_heads(const CheckpointModel& model, const RepeatOptions& option
   StepReader reader(model.directory, check_step(model.directory));
   const StoredRows rows(reader, shape);
   const auto fill = [&](ParameterSet& set) {
-    for (const auto& parameter : set.parameters()) rows.find(parameter->spec.name);  // an Error where it is missing
+    for (const auto& parameter : set.parameters()) rows.find(parameter->spec.name);  // throws if it is missing
     read_into(reader, wanted_of(set, {}), set, threads);
   };
   for (int64_t piece = -1; piece < shape.layers; ++piece) {

@@ -1,5 +1,5 @@
-// What the heads of a step attend to in random tokens that are repeated: previous-token, current-token and induction
-// scores, and the loss on the first and the second copy.
+// What a step's heads attend to in repeated random tokens: previous-token, current-token and induction scores, and the
+// loss on the first and the second copy.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@ namespace shiftron {
 struct RepeatOptions {
   uint64_t seed = 0;
   int64_t sequences = 8;                               // of each period
-  std::optional<int64_t> first_token{}, last_token{};  // tokens are drawn from these; unset: from the whole vocabulary
+  std::optional<int64_t> first_token{}, last_token{};  // range to draw from; unset: the whole vocabulary
 };
 
-// Lengths of what is repeated. At one of them alone a head whose rotary embedding happens to favour that distance
-// scores high, whatever the tokens are.
+// Lengths of the repeated part. With a single length, a head whose rotary embedding happens to favour that distance
+// would score high whatever the tokens are.
 inline constexpr int64_t kPeriods[] = {6, 12, 24, 31};
 
-// Sequences of 2 · period tokens, x[t + period] = x[t], each a document of its own. Within a period tokens differ.
+// Sequences of 2 · period tokens, x[t + period] = x[t], each a separate document. The tokens within a period are
+// distinct.
 struct RepeatedTokens {
-  std::vector<int64_t> periods;             // those of kPeriods that fit the training's sequence and the tokens
+  std::vector<int64_t> periods;             // those of kPeriods that fit train.sequence_length and the candidates
   std::vector<std::vector<int32_t>> texts;  // options.sequences of the first period, then of the next
-  int64_t candidates = 0;                   // tokens that were drawn from
+  int64_t candidates = 0;                   // number of tokens to draw from
   int64_t period_of(size_t text) const { return static_cast<int64_t>(texts[text].size()) / 2; }
 };
 // Draws u(0), u(1), … are the uniform numbers of the stream (seed, "repeated tokens PERIOD SEQUENCE"), SEQUENCE from 0;
-// each gives candidate number floor(u · candidates), unless that stands in the period already. Candidates are the
-// tokens first … last in their order, without those that begin or end texts. Throws Error(bad_input) where no period
-// fits.
+// each gives candidate number floor(u · candidates) and is skipped if the period has that token already. Candidates are
+// the tokens first … last in order, without those that begin or end texts. Throws Error(bad_input) if no period fits.
 RepeatedTokens repeated_tokens(const CheckpointModel& model, const RepeatOptions& options);
 
-// Means of attention weights over the rows t = period … 2 · period − 1 of all sequences of a period; of a head the
-// minimum over the periods.
+// Means of attention weights over the rows t = period … 2 · period − 1 of all sequences of a period; a head's score is
+// the minimum over the periods.
 struct HeadScore {
   int64_t layer = 0, head = 0, kv_head = 0;
   double induction = 0;  // on t − period + 1, the token after the previous occurrence of token t
@@ -47,19 +47,19 @@ struct HeadScore {
 struct HeadReport {
   RepeatedTokens tokens;
   std::vector<HeadScore> heads;  // by layer, then by head
-  // Nats per token, over all sequences: of the tokens 1 … period − 1 of the first copy, which nothing predicts, and of
-  // the same ones of the second, each of which follows a token that has occurred before.
+  // Nats per token over all sequences: for tokens 1 … period − 1 of the first copy, which nothing predicts, and for the
+  // same tokens of the second copy, each of which follows a token that occurred before.
   double first_copy_loss = 0, second_copy_loss = 0;
   bool is_finite() const;
 };
 
-// Computes on this process's processors, in float64 where the run did, else in float32, with one layer in memory at a
-// time. `piece_done` is called layers + 2 times. Throws Error(bad_input) where memory does not suffice,
-// Error(no_checkpoint) where the step is damaged. Values of weights that are not finite are NaN.
+// Computes on the CPU with one layer in memory at a time, in float64 if the run did, otherwise in float32. `piece_done`
+// is called layers + 2 times. Throws Error(bad_input) if there is not enough memory, Error(no_checkpoint) if the step
+// is damaged. Weights that are not finite give NaN.
 HeadReport score_heads(const CheckpointModel& model, const RepeatOptions& options, int threads,
                        const std::function<void()>& piece_done = {});
 
-// The head with the largest value of `of`, the first of equal ones; NaN counts as nothing.
+// The head with the largest value of `of`, the first of equal ones; NaN is smaller than any number.
 const HeadScore& best_head(const std::vector<HeadScore>& heads, double HeadScore::*of);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// Taps out of the step's files, and as the model's own initializers draw them.
+// Taps from the step's files, and as the model's own initializers draw them.
 #include "evaluate/head_taps.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace shiftron {
 namespace {
 
-// Taps as training here began with them, drawn by the rule that draws all initial weights.
+// The initial taps of a run, drawn by the same rule as all initial weights.
 class DrawnTaps : public TensorSource {
  public:
   DrawnTaps(const ModelConfig& model, uint64_t seed, DType masters) : taps_({}, {}, {masters, masters}) {
@@ -87,14 +87,14 @@ void read_initial(const CheckpointModel& model, TapReport& report) {
   const ModelConfig& shape = model.config.model;
   if (std::filesystem::exists(first + "/" + kManifestName)) {
     try {
-      // Of this run: another one's step may have been copied here.
+      // The shapes must match, as another run's step may have been copied here.
       if (open_checkpoint(first).config.model == shape) {
         StepReader reader(first, check_step(first));
         report.initial = pairs_of(reader, shape);
         report.initial_from = first;
         return;
       }
-    } catch (const Error& error) {  // it is damaged, or has just gone: the seed says the same
+    } catch (const Error& error) {  // damaged or just deleted: the seed gives the same values
       if (error.code() != ExitCode::no_checkpoint) throw;
     }
   }

@@ -1,4 +1,4 @@
-// Numbers from 0 to 1 in rows and columns, as a picture for people: in text and as SVG.
+// A grid of numbers from 0 to 1 as a picture, in text and as SVG.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ struct HeatMap {
   std::vector<std::vector<double>> values;  // [rows][columns]
 };
 
-// A line a row, a character a value: its tenths, rounded down ("9" from 0.9 on), "·" below 0.1, "?" where it is NaN.
+// One line per row, one character per value: its tenths, rounded down ("9" from 0.9 on), "·" below 0.1, "?" for NaN.
 std::string heat_map_text(const HeatMap& map);
 
-// The maps below each other, darker for more; a tooltip says what each box is.
+// The maps below each other; larger values are darker. Each box has a tooltip with its row, column and value.
 std::string heat_map_svg(const std::string& title, const std::vector<HeatMap>& maps);
 
 }  // namespace shiftron

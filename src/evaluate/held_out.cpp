@@ -26,7 +26,7 @@ namespace shiftron {
 
 namespace {
 
-// Of each value.
+// The sum of each value over the ranks.
 std::vector<int64_t> sums_over_ranks(ControlPlane& world, const std::vector<int64_t>& values) {
   const auto text_of = [](const std::vector<int64_t>& numbers) {
     std::string text;
@@ -49,7 +49,7 @@ std::vector<int64_t> sums_over_ranks(ControlPlane& world, const std::vector<int6
   return sums;
 }
 
-// What is divided by.
+// Refuses counts of zero, which results are divided by.
 void refuse_without_text(const HeldOutResult& counted, const std::string& dataset) {
   if (counted.targets == 0) {
     throw_bad_input(dataset, " holds nothing to predict: its ", text_of_windows(counted),
@@ -72,8 +72,8 @@ void require_vocabulary(const Loader& data, const CheckpointModel& model, const 
                   model.config.model.vocab, "; build the dataset with the model's tokenizer");
 }
 
-// The checkpoint's, or the dataset's where it was imported without one, as train allows; none where both have none.
-// Throws Error(bad_input) where the dataset is of another.
+// The checkpoint's tokenizer, or the dataset's if the checkpoint was imported without one, as train allows; none if
+// both have none. Throws Error(bad_input) if the dataset was made with another one.
 std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
   const std::string& bytes = model.content.tokenizer_model;
   if (data.tokenizer_bytes().empty()) {
@@ -97,7 +97,7 @@ std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel
   return own;
 }
 
-// One microbatch at a time, whose rows tp divides; how many windows it holds changes no result.
+// Makes the rows of a microbatch a multiple of tp. The number of windows in a microbatch does not change the result.
 RunConfig in_microbatches(RunConfig config, const ParallelLayout& layout) {
   TrainSection& train = config.train;
   const int64_t multiple = layout.tp / std::gcd<int64_t>(layout.tp, train.sequence_length);
@@ -106,7 +106,7 @@ RunConfig in_microbatches(RunConfig config, const ParallelLayout& layout) {
   return config;
 }
 
-// What the engine of this rank allocates; `traffic` gets what it exchanges.
+// What this rank's engine allocates; `traffic` gets what it exchanges.
 MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int rank, int ranks, int threads,
                    int64_t sources, std::map<std::string, TrafficCost>& traffic) {
   Ledger planned;
@@ -121,7 +121,7 @@ MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int ra
   return engine.arena_peaks();
 }
 
-// Of the text that the batch's counted targets stand for, in these rows.
+// Bytes of text of the batch's counted targets in these rows.
 int64_t bytes_of(const HostBatch& batch, const SourceTotals::Rows& rows, const Tokenizer& tokenizer) {
   int64_t bytes = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -131,7 +131,7 @@ int64_t bytes_of(const HostBatch& batch, const SourceTotals::Rows& rows, const T
   return bytes;
 }
 
-// What the totals of add_losses and the bytes of the text say.
+// The result for the totals of add_losses and the bytes of text.
 HeldOutResult result_of(const double* totals, int64_t bytes) {
   const MeanLoss mean = mean_loss(totals);
   const double bits = totals[0] / std::log(2.0);
@@ -192,7 +192,7 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   const bool counts = tokenizer && at.tp == 0 && engine.last();
   std::optional<Progress> progress;
   if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
-  const Shape all_totals = {1 + source_count, kLossTotals};  // of all, then of each dataset
+  const Shape all_totals = {1 + source_count, kLossTotals};  // all data, then each dataset
   Buffer device(stream.device, all_totals.count() * size_of(DType::float64), ledger, "scalars");
   Buffer pinned = staging_buffer(stream, all_totals.count() * size_of(DType::float64));
   const Tensor sums = device.tensor(0, DType::float64, all_totals);

@@ -1,4 +1,4 @@
-// Each piece is planned on meta, made, run and given back.
+// Each piece is planned on meta, built, run and freed.
 #include "evaluate/model_pieces.h"
 
 #include <algorithm>
@@ -29,11 +29,11 @@ class ModelPieces::Piece {
     stage_.make_tables(stream_, positions);
   }
   ParameterSet& parameters() { return set_; }
-  // After a change of the parameters.
+  // Call it after the parameters change.
   void prepare() { stage_.prepare(stream_); }
 
-  // `before`: rows of the piece before, unused in the first. Calls take(rows for the next piece, or logits of the
-  // last).
+  // `before`: the previous piece's rows; unused by the first piece. Calls take() with the rows for the next piece, or
+  // with logits if it is the last.
   void run(const PieceTexts& texts, const double* before, const TransformerStage::AttentionVisitor& visit,
            const std::function<void(const Tensor& result)>& take) {
     activations_.release();
@@ -138,7 +138,7 @@ std::unique_ptr<ModelPieces::Piece> ModelPieces::make_piece(int64_t piece, Ledge
   try {
     made = std::make_unique<Piece>(model_, types_, place_of(piece), Stream{.ledger = &ledger, .cpu = cpu_},
                                    make_single_world(), plan.arenas, std::ranges::max(texts_.lengths));
-  } catch (const Error& error) {  // its advice is about training
+  } catch (const Error& error) {  // replaced, because its advice is about training
     if (error.code() != ExitCode::bad_input) throw;
     refuse_memory(plan.bytes);
   }
@@ -174,7 +174,7 @@ void ModelPieces::head(const Fill& fill, const std::function<void(size_t text, c
 }
 
 void ModelPieces::require_memory() const {
-  for (const int64_t piece : {int64_t{-1}, int64_t{0}, model_.layers}) {  // layers are alike
+  for (const int64_t piece : {int64_t{-1}, int64_t{0}, model_.layers}) {  // all layers have the same size
     const int64_t bytes = plan_of(piece).bytes;
     if (!has_memory(bytes)) refuse_memory(bytes);
   }

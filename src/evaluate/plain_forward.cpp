@@ -1,4 +1,4 @@
-// Llama, tensor by tensor as they lie in the files; rows of weights are read once and used for all tokens.
+// Llama, tensor by tensor in the files' layout. Rows of weights are read once and used for all tokens.
 #include "evaluate/plain_forward.h"
 
 #include <algorithm>
@@ -20,11 +20,11 @@
 namespace shiftron {
 namespace {
 
-constexpr size_t kLanes = 16;                   // tokens that one pass over weights serves
+constexpr size_t kLanes = 16;                   // tokens computed in one pass over weights
 constexpr uint64_t kMostElements = uint64_t{1} << 18;  // elements read at once, or one row
 using Values = std::vector<double>;             // [channels][tokens]
 
-// The files of one format: tensors under Hugging Face's names, numbers under the keys of its config.json.
+// The files of one format. Tensors have Hugging Face's names, numbers the keys of its config.json.
 class PlainFiles {
  public:
   virtual ~PlainFiles() = default;
@@ -37,7 +37,7 @@ class PlainFiles {
   virtual std::optional<Found> find(const std::string& name) const = 0;
   virtual double number(const std::string& key) const = 0;  // true is 1
   virtual bool is_tied() const = 0;
-  // Where a rotation's two channels of number `pair` lie in a head.
+  // The two channels of a head that are rotated as pair number `pair`.
   virtual std::array<size_t, 2> rotated(size_t pair, size_t head_dim) const = 0;
 };
 
@@ -177,7 +177,7 @@ class PlainModel {
     return y;
   }
 
-  // W x, W [rows, columns] as it lies.
+  // W x, with W [rows, columns] as stored.
   Values product(const std::string& name, const Values& x) const {
     const auto entry = tensor(name);
     CHECK(entry.shape.size() == 2 && entry.shape[1] * tokens_ == x.size(), name, " is ", entry.text());
@@ -207,10 +207,10 @@ class PlainModel {
     for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
   }
 
-  // Channel `channel` of `x` behind its taps, oldest first; nothing stands before the first token.
+  // Applies taps (oldest first) to channel `channel` of `x`; before the first token there are zeros.
   void mix(Values& x, size_t channel, const double* taps, size_t count) const {
     double* row = x.data() + channel * tokens_;
-    for (size_t t = tokens_; t-- > 0;) {  // from the back: what is read still is what it was
+    for (size_t t = tokens_; t-- > 0;) {  // from the back, so that values are read before they change
       double sum = 0;
       for (size_t lag = 0; lag < count && lag <= t; ++lag) sum += taps[count - 1 - lag] * row[t - lag];
       row[t] = sum;
@@ -301,7 +301,7 @@ class PlainModel {
 
   const PlainFiles& files_;
   size_t tokens_;
-  std::string prefix_;  // of the layer that is computed
+  std::string prefix_;  // of the current layer
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Asked rows gathered over tp, the head in blocks of the vocabulary, softmax over all shards on the host.
+// Gathers the requested rows over tp, computes the head in blocks of the vocabulary, and the softmax over all shards on
+// the host.
 #include "evaluate/probe_head.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 enum Given { kRows, kNoTargets, kPlaces };
 constexpr int64_t kStatistics = kRowStatistics, kMaxima = 2;
 
-// Of a block's part of what is taken.
+// Elements of one block in taken_.
 constexpr int64_t record_size(int64_t rows, int64_t probes) {
   return rows * (kStatistics + kMaxima) + probes;
 }
@@ -95,7 +96,7 @@ void ProbeHead::ask(const Run& run, const TransformerStage& stage, const Tensor&
   const Tensor given = arena_.allocate(DType::int32, {(kPlaces + blocks_) * count});
   upload(stream_, given_.rows(0, given.count()), given);
   const auto given_part = [&](int part, int64_t length) { return given.rows(part * count, length); };
-  // Rows of other ranks are zeros here.
+  // Rows of other ranks are zeros, so the sum gathers all rows.
   const Tensor asked = arena_.allocate(activation_, {rows, hidden_});
   embedding_forward(stream_, given_part(kRows, rows), x, 0, asked);
   run.groups.tp->all_reduce(stream_, InOut(asked), Reduction::sum).wait(stream_);
@@ -129,7 +130,7 @@ ProbeAnswer ProbeHead::combine(const A* all, int64_t rows, int64_t probes, int64
   const auto blocks = int64_t{tp_} * blocks_;
   double maximum = -std::numeric_limits<double>::infinity(), sum = 0, logit = 0;
   A likeliest = 0;
-  for (int64_t block = 0; block < blocks; ++block) {  // by ascending tokens: the first of equal maxima stays
+  for (int64_t block = 0; block < blocks; ++block) {  // by ascending tokens: the first of equal maxima is kept
     const A* const maxima = all + block * record + rows * kStatistics + row * kMaxima;
     if (block == 0 || maxima[0] > maximum) {
       maximum = maxima[0];

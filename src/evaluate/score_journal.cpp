@@ -19,7 +19,7 @@ std::string checksum(const std::string& key, const std::string& value) {
   return to_hex(xxh3_64(key + " " + value));
 }
 
-// All files, in the order of their names.
+// The contents of all files, in the order of their names.
 std::string read_all(const std::string& directory) {
   std::filesystem::create_directories(directory);
   std::vector<std::string> paths;
@@ -60,7 +60,7 @@ void ScoreJournal::append(const std::string& key, const std::string& value) {
   std::string line = key + " " + value + " " + checksum(key, value) + "\n";
   if (!file_.is_open()) {
     file_ = FileDescriptor::open_for_appending(path_);
-    line = "\n" + line;  // the last line of a killed writer may be torn
+    line = "\n" + line;  // a killed writer may have left an incomplete last line
   }
   file_.append(line.data(), line.size());
 }

@@ -1,4 +1,4 @@
-// ScoreJournal: answers that outlive a killed evaluation, as lines of files to which each rank appends.
+// ScoreJournal keeps answers across a killed evaluation. Each rank appends lines to its own file.
 #pragma once
 
 #include <map>
@@ -12,12 +12,12 @@ namespace shiftron {
 
 class ScoreJournal {
  public:
-  // Makes `directory` where it is missing, and reads what lies there: the same on every rank, which all call it. Lines
-  // that are torn, or whose checksum differs, are left out. Throws Error(bad_input) where a file cannot be read.
+  // Creates `directory` if it is missing and reads all its files. All ranks call it and get the same answers.
+  // Incomplete lines and lines with a wrong checksum are ignored. Throws Error(bad_input) if a file cannot be read.
   ScoreJournal(const std::string& directory, ControlPlane& world);
-  // What was appended before this journal was opened; null: nothing.
+  // The value that was appended before this journal was opened; null if there is none.
   const std::string* find(const std::string& key) const;
-  // Neither holds white space.
+  // Neither may contain white space.
   void append(const std::string& key, const std::string& value);
   int64_t known() const { return static_cast<int64_t>(known_.size()); }
 

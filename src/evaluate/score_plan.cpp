@@ -1,4 +1,4 @@
-// Rows, what they share, probes, packing and balance.
+// Builds rows and probes, shares common prefixes, packs samples and balances ranks.
 #include "evaluate/score_plan.h"
 
 #include <algorithm>
@@ -15,9 +15,10 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// Rows share tokens where those that are read are fewer by this factor: copies of queries, keys and values cost some.
+// Rows share tokens if that reduces the tokens to read by this factor, since copies of queries, keys and values have a
+// cost.
 constexpr double kWorthSharing = 1.1;
-// Tokens of copies, of each that is read: what bounds their memory.
+// At most so many tokens of copies per token read, which bounds their memory.
 constexpr int64_t kMostCopies = 4;
 
 int64_t length_of(const Tokens& tokens) {
@@ -28,11 +29,11 @@ int64_t count_alike(const Tokens& a, const Tokens& b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
-// Inputs in their order as words have it: what begins alike lies side by side.
+// Inputs in lexicographic order: inputs with a common prefix are neighbours.
 struct SortedInputs {
-  std::vector<size_t> order;   // of those that begin no other
-  std::vector<int64_t> alike;  // tokens with which each of these begins as the next one does
-  std::vector<size_t> merged;  // of each input: the one that answers for it, itself or one that begins with it
+  std::vector<size_t> order;   // inputs that are no prefix of another one
+  std::vector<int64_t> alike;  // length of the common prefix of each of these and the next one
+  std::vector<size_t> merged;  // for each input: itself, or the input of which it is a prefix
 };
 
 SortedInputs sort_inputs(const std::vector<Tokens>& inputs) {
@@ -40,7 +41,7 @@ SortedInputs sort_inputs(const std::vector<Tokens>& inputs) {
   std::iota(all.begin(), all.end(), size_t{0});
   std::ranges::sort(all, [&](size_t a, size_t b) { return inputs[a] < inputs[b]; });
   SortedInputs sorted{.order = {}, .alike = {}, .merged = std::vector<size_t>(inputs.size())};
-  // In this order an input that begins any other begins the next one.
+  // In this order, an input that is a prefix of any other is a prefix of the next one.
   for (size_t i = all.size(); i-- > 0;) {
     const size_t own = all[i];
     const int64_t alike = i + 1 == all.size() ? 0 : count_alike(inputs[own], inputs[all[i + 1]]);
@@ -55,7 +56,7 @@ SortedInputs sort_inputs(const std::vector<Tokens>& inputs) {
   return sorted;
 }
 
-// Rows of SortedInputs, side by side, that all begin with the same `shared` tokens; these are read once.
+// Consecutive rows of SortedInputs that all begin with the same `shared` tokens, which are read once.
 struct Tree {
   size_t first;
   int64_t rows, shared;
@@ -70,11 +71,11 @@ std::vector<Tree> single_rows(const std::vector<Tokens>& inputs, const SortedInp
   return trees;
 }
 
-// Neighbours that are most alike are joined first, as long as that saves tokens and a sample has room.
+// Joins neighbours with the longest common prefix first, if that saves tokens and a sample has room.
 std::vector<Tree> join_rows(const std::vector<Tokens>& inputs, const SortedInputs& sorted, const SampleShape& sample) {
   std::vector<Tree> trees = single_rows(inputs, sorted);
   if (trees.empty()) return {};
-  std::vector<size_t> first(trees.size()), borders(trees.size() - 1);  // the first row of the tree that ends with a row
+  std::vector<size_t> first(trees.size()), borders(trees.size() - 1);  // first[last row of a tree] is its first row
   std::iota(first.begin(), first.end(), size_t{0});
   std::iota(borders.begin(), borders.end(), size_t{0});
   std::ranges::stable_sort(borders, std::ranges::greater{}, [&](size_t border) { return sorted.alike[border]; });
@@ -98,7 +99,7 @@ std::vector<Tree> make_trees(const std::vector<Tokens>& inputs, const SortedInpu
   return trees;
 }
 
-// Samples: numbers of trees in each.
+// Returns the samples, each a list of indices of trees.
 std::vector<std::vector<size_t>> pack(const std::vector<Tree>& trees, const SampleShape& sample) {
   std::vector<size_t> order(trees.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -108,7 +109,7 @@ std::vector<std::vector<size_t>> pack(const std::vector<Tree>& trees, const Samp
   for (const Tree& tree : trees) fewest = std::min(fewest, tree.copies);
   std::vector<std::vector<size_t>> samples;
   std::vector<int64_t> copies;                // of each sample
-  std::set<std::pair<int64_t, size_t>> room;  // tokens left, sample
+  std::set<std::pair<int64_t, size_t>> room;  // (tokens left, sample)
   for (const size_t number : order) {
     const Tree& tree = trees[number];
     auto found = room.lower_bound({tree.tokens(), 0});
@@ -146,7 +147,7 @@ TokensToRead tokens_to_read(const std::vector<Tokens>& inputs, const SortedInput
   return {shares ? joined : single, shares};
 }
 
-// Copies of the sample that has the most.
+// The most copies in any sample.
 int64_t most_copies(const std::vector<std::vector<size_t>>& samples, const std::vector<Tree>& trees) {
   int64_t most = 0;
   for (const std::vector<size_t>& sample : samples) {
@@ -166,7 +167,7 @@ double cost_of(const std::vector<PlacedRow>& batch, const std::vector<PlannedRow
   return cost;
 }
 
-// Longest processing time first: each to the rank that has the least so far.
+// Longest processing time first: each batch goes to the rank with the least load so far.
 std::vector<std::vector<int64_t>> deal(const ScorePlan& plan, const PlanShape& shape) {
   std::vector<double> costs;
   for (const auto& batch : plan.batches) costs.push_back(cost_of(batch, plan.rows, shape));
@@ -210,7 +211,7 @@ int64_t ScorePlanner::tokens() const {
 }
 
 SampleShape ScorePlanner::tightest_sample(int64_t most, int64_t unit, int ranks) const {
-  constexpr int64_t kLengths = 32;  // tried at most: packing takes as long as a few rows
+  constexpr int64_t kLengths = 32;  // most lengths to try: packing takes as long as reading a few rows
   const SortedInputs sorted = sort_inputs(inputs_);
   const bool shares = tokens_to_read(inputs_, sorted).shares;
   const auto units = [unit](int64_t tokens) { return (tokens + unit - 1) / unit; };
@@ -225,7 +226,7 @@ SampleShape ScorePlanner::tightest_sample(int64_t most, int64_t unit, int ranks)
     const int64_t read = (static_cast<int64_t>(samples.size()) + ranks - 1) / ranks * length;
     if (read >= least) continue;
     least = read;
-    // Later rows as long as a sample have room too.
+    // At least sample.length, so that later rows as long as a sample fit.
     best = {.length = sample.length, .attending = shares ? std::max(sample.length, most_copies(samples, trees)) : 0};
   }
   return best;

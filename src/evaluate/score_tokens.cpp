@@ -1,4 +1,4 @@
-// White space, borders between context and continuation, truncation, windows.
+// White space, the border between context and continuation, truncation, windows.
 #include "evaluate/score_tokens.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// As the tokenizer encodes a text of its own.
+// Encodes a whole text, with the prefix in front if the rules ask for it.
 Tokens encode_text(std::string_view text, const TokenRules& rules) {
   Tokens tokens = rules.encode(text);
   const bool there = !rules.prefix_text.empty() && text.starts_with(rules.prefix_text);
@@ -20,7 +20,7 @@ Tokens encode_text(std::string_view text, const TokenRules& rules) {
   return tokens;
 }
 
-// The end of a text in quotation marks, for messages.
+// The end of a text, in quotation marks, for messages.
 std::string shown_end(const std::string& text) {
   constexpr size_t kShown = 40;
   if (text.size() <= kShown) return "\"" + text + "\"";
@@ -29,7 +29,7 @@ std::string shown_end(const std::string& text) {
   return "\"…" + text.substr(begin) + "\"";
 }
 
-// How many fell off.
+// Keeps the last `most` tokens; returns how many were dropped.
 int64_t keep_last(Tokens& tokens, int64_t most) {
   const int64_t lost = std::max<int64_t>(0, static_cast<int64_t>(tokens.size()) - most);
   tokens.erase(tokens.begin(), tokens.begin() + lost);
@@ -80,7 +80,7 @@ std::vector<ScoreTokens> rolling_windows(const Tokens& tokens, int32_t prefix, i
   std::vector<ScoreTokens> windows;
   for (int64_t done = 0; done < count;) {
     const int64_t end = std::min(count, done + length);
-    // The last one reaches back, so that it is as long as the others; the first has the prefix in front.
+    // The last window starts early, so that it is as long as the others. The first starts with the prefix.
     const int64_t begin = done == 0 ? -1 : std::max<int64_t>(end - length, 0) - 1;
     ScoreTokens window;
     for (int64_t at = begin; at < end - 1; ++at)

@@ -1,4 +1,4 @@
-// Requests to tokens, scores to answers, and continuations of prompts dealt to groups of ranks.
+// From requests to tokens, from scores to answers; prompts to continue are distributed over groups of ranks.
 #include "evaluate/scorer.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kNoText = ~uint64_t{0};  // instead of a text's bytes: logits were not finite
+constexpr uint64_t kNoText = ~uint64_t{0};  // in place of a text's length: logits were not finite
 
 std::function<void(ParameterSet&)> checkpoint_parameters(const CheckpointModel& model, int rank,
                                                          const HostShare& share) {
@@ -28,7 +28,7 @@ std::function<void(ParameterSet&)> checkpoint_parameters(const CheckpointModel& 
   };
 }
 
-// A step is what its manifest says.
+// The manifest identifies a step, as it has the hashes of its files.
 std::string identity_of(const CheckpointModel& model) {
   try {
     return to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName, kLargestManifest)));
@@ -51,7 +51,7 @@ std::string to_digits(const std::string& text) {
   return digits;
 }
 
-// The inverse; unset where it is no such text.
+// The inverse; unset if the text is malformed.
 std::optional<std::string> from_digits(const std::string& digits) {
   if (digits.size() % 2 != 1 || digits[0] != 'x' ||
       digits.find_first_not_of("0123456789abcdef", 1) != std::string::npos) {
@@ -62,11 +62,11 @@ std::optional<std::string> from_digits(const std::string& digits) {
   return text;
 }
 
-// Ranks that hold the whole model, and decode prompts together: of a checkpoint every stage of tp ranks does, of live
-// weights all stages together. Prompts go to the groups in turn.
+// Ranks that hold the whole model and decode prompts together: with a checkpoint the tp ranks of each stage, with live
+// weights all stages together. Prompts are dealt to the groups in turn.
 struct DecodingGroup {
   size_t number, of;
-  bool tells;  // this rank does, for its group
+  bool tells;  // this rank reports for its group
 };
 DecodingGroup decoding_group(const ParallelLayout& layout, int rank, bool is_live) {
   const Coordinates at = layout.coordinates(rank);
@@ -75,7 +75,7 @@ DecodingGroup decoding_group(const ParallelLayout& layout, int rank, bool is_liv
           at.tp == 0 && at.pp < models};
 }
 
-// Texts as ranks send them to each other: the request's number, the text's bytes, the text.
+// Texts as ranks exchange them: the request's number, the text's length in bytes, the text.
 void append_text(uint64_t request, const std::optional<std::string>& text, std::string& bytes) {
   for (const uint64_t number : {request, text ? text->size() : kNoText}) {
     bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
@@ -214,7 +214,7 @@ std::string Scorer::key_of(const Prompt& prompt, const GenerationRules& rules) c
     hash.update(text.data(), text.size());
   };
   add(identity_);
-  add("generate 2");  // counts the rules by which texts are made: those of earlier ones are no answers any more
+  add("generate 2");  // version of the generation rules: answers of earlier versions are not used
   add(to_string(config_.train.precision));
   add(std::to_string(rules.most_tokens));
   for (const std::string& stop : rules.until) add(stop);
@@ -225,7 +225,7 @@ std::string Scorer::key_of(const Prompt& prompt, const GenerationRules& rules) c
 std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& prompt,
                                              const GenerationRules& rules) const {
   std::vector<std::string> stops = rules.until;
-  stops.push_back(tokenizer_.piece(tokenizer_.end_of_document()));  // spelled out, it ends a text too
+  stops.push_back(tokenizer_.piece(tokenizer_.end_of_document()));  // if it is spelled out, it ends the text too
   std::string text;
   const auto ends = [&](int32_t token) {
     text += tokenizer_.text_of(token);
@@ -237,7 +237,7 @@ std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& pro
     const GenerateOptions options{
         .tokens = rules.most_tokens, .parts_documents = false /* as in scores */, .ends_with = ends};
     continue_tokens(decoder, prompt.tokens, options, tokenizer_.vocab_size(), tokenizer_.end_of_document(), {});
-  } catch (const NonFiniteLogits&) {  // of all ranks that decode together; others answer on
+  } catch (const NonFiniteLogits&) {  // on all ranks that decode together; others continue
     return std::nullopt;
   }
   for (const std::string& stop : stops) {
@@ -246,7 +246,7 @@ std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& pro
   return text;
 }
 
-// The longest first, which sets the room that a decoder needs.
+// The longest first: it determines the decoder's capacity.
 std::vector<Scorer::Generation> Scorer::not_in_journal(const std::vector<Request>& requests,
                                                        const std::vector<Prompt>& prompts, const ScoreJournal* journal,
                                                        std::vector<Answer>& answers) const {
@@ -286,7 +286,7 @@ bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
     live_decoder_->weights_changed();
   }
   Decoder* const decoder = live_ == nullptr ? of_checkpoint.get() : live_decoder_.get();
-  const size_t rounds = (left.size() + group.of - 1) / group.of;  // of a prompt for each group
+  const size_t rounds = (left.size() + group.of - 1) / group.of;  // each group takes one prompt per round
   std::optional<Progress> progress;
   if (options.progress && world_.rank() == 0) progress.emplace("generate", rounds, "prompts");
   std::string own;

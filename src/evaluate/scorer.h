@@ -1,4 +1,4 @@
-// Scorer: what tasks ask of a model, answered by a checkpoint or by live weights on all ranks of a layout.
+// Scorer answers the requests of tasks, from a checkpoint or from live weights, on all ranks of a layout.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,16 @@ struct ScorerOptions {
   int64_t token_budget = 2048;  // of a microbatch
   BeginningToken beginning = BeginningToken::tokenizer;
   bool boundary_fallback = false;      // see TokenRules
-  std::string journal{};               // directory of answers that a killed evaluation left; "": none
-  bool progress = false;               // rank 0 tells
-  std::function<void()> each_batch{};  // before a microbatch of this rank, or one of its prompts
-  // Asked now and then, on every rank alike: false ends the pass. Empty: true.
+  std::string journal{};               // directory of the ScoreJournal; "": none
+  bool progress = false;               // rank 0 shows it
+  std::function<void()> each_batch{};  // called before each microbatch or prompt of this rank
+  // Called now and then, in step on all ranks; false ends the pass. Empty: always true.
   std::function<bool()> go_on{};
-  // What messages call a request, asked on rank 0; empty: "request 3".
+  // How messages name a request, called on rank 0; empty: "request 3".
   std::function<std::string(size_t number)> name_of{};
 };
 
-// Tokens that a model of that configuration reads at once.
+// Tokens that a model with that configuration reads at once.
 inline int64_t max_length_of(const ScorerOptions& options, const RunConfig& config) {
   return options.max_length > 0 ? options.max_length : config.train.sequence_length;
 }
@@ -45,35 +45,37 @@ struct RequestTokens {
   ScorePlanner planner;
   std::vector<size_t> request_of_pass{};
   std::vector<Prompt> prompts{};
-  std::vector<size_t> shortened{};  // requests whose first tokens fell off
+  std::vector<size_t> shortened{};  // requests whose first tokens were dropped
 };
-// Throws Error(bad_input) where a request cannot be answered: it is named as options.name_of does. `max_length`: tokens
-// that the model reads at once. Where options.progress is set, this rank tells.
+// Throws Error(bad_input) if a request cannot be answered; the message names it by options.name_of. `max_length`:
+// tokens that the model reads at once. If options.progress is set, this rank shows progress.
 RequestTokens tokens_of(const std::vector<Request>& requests, const Tokenizer& tokenizer, const ScorerOptions& options,
                         int64_t max_length);
 
 class Scorer {
  public:
-  // A checkpoint's parameters under model.config.parallel; `world` outlives it. Requests to generate decode on tp ranks
-  // each, whatever pp is: every stage holds the model then.
+  // A checkpoint's parameters in the layout model.config.parallel; `world` must outlive it. Each generation request
+  // decodes on tp ranks, whatever pp is: every stage then holds the whole model.
   Scorer(const CheckpointModel& model, HostCommunicator& world, const HostShare& share);
-  // The weights as they are in `engine`, made from `config`, which outlives it: nothing of its training changes.
-  // `identity`: of these weights, for journals. What scoring takes of the device is allocated here.
+  // Uses the weights in `engine`, which was built from `config` and must outlive it. Training is not changed.
+  // `identity`: of these weights, for journals. Allocates the device memory for scoring.
   Scorer(const RunConfig& config, Engine& engine, const std::string& tokenizer_model, std::string identity,
          HostCommunicator& world, const HostShare& share);
 
-  // Adds to `planned` what that takes beside an engine, on such a rank; `generates`: with make_decoder().
+  // Adds to `planned` the memory that this needs in addition to an engine, on such a rank; `generates`: including
+  // make_decoder().
   static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, bool generates,
                         Ledger& planned);
-  // Of live weights: allocates what generation takes of the device, which answer() does where it was not called.
+  // For live weights: allocates the device memory for generation. answer() does it if this was not called before.
   void make_decoder();
 
-  // Every rank calls it with the same requests and options, and gets the same answers, in their order; none where
-  // options.go_on ended it. Throws Error(bad_input) on every rank, told by rank 0, where a request cannot be answered.
+  // Every rank calls it with the same requests and options and gets the same answers, in the order of the requests;
+  // none if options.go_on ended the pass. Throws Error(bad_input) on every rank if a request cannot be answered; rank 0
+  // reports it.
   std::vector<Answer> answer(const std::vector<Request>& requests, const ScorerOptions& options = {});
-  // What it reads of them; thrown as there.
+  // The tokens that answer() reads for these requests; throws as answer() does.
   RequestTokens tokens(const std::vector<Request>& requests, const ScorerOptions& options = {});
-  // The same answers, of requests whose tokens are known.
+  // As above, for requests whose tokens are known.
   std::vector<Answer> answer(const std::vector<Request>& requests, const RequestTokens& tokens,
                              const ScorerOptions& options = {});
 
@@ -85,14 +87,14 @@ class Scorer {
   struct Generation {
     const Prompt* prompt;
     const GenerationRules* rules;
-    std::string key;  // in the journal, if there is one
+    std::string key;  // in the journal; empty without one
     int64_t length() const { return static_cast<int64_t>(prompt->tokens.size()) + rules->most_tokens; }
   };
   std::vector<Generation> not_in_journal(const std::vector<Request>& requests, const std::vector<Prompt>& prompts,
                                          const ScoreJournal* journal, std::vector<Answer>& answers) const;
   bool generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts, const ScorerOptions& options,
                 ScoreJournal* journal, std::vector<Answer>& answers);
-  // Unset where logits are not finite.
+  // Unset if logits are not finite.
   std::optional<std::string> continued(Decoder& decoder, const Prompt& prompt, const GenerationRules& rules) const;
   std::string key_of(const Prompt& prompt, const GenerationRules& rules) const;
   RunConfig config_;
@@ -100,10 +102,10 @@ class Scorer {
   std::string identity_;
   HostCommunicator& world_;
   HostShare share_;
-  std::function<void(ParameterSet&)> fill_;  // of a checkpoint's decoder
+  std::function<void(ParameterSet&)> fill_;  // for a checkpoint's decoder
   Engine* live_ = nullptr;
   TokenScorer scorer_;
-  std::unique_ptr<HostCommunicator> stages_;  // of live weights that stages divide
+  std::unique_ptr<HostCommunicator> stages_;  // for live weights on several stages
   std::unique_ptr<Decoder> live_decoder_;
 };
 

@@ -1,4 +1,4 @@
-// The parts in order, on one rank and over all.
+// Runs the parts in order, on each rank and over all ranks.
 #include "evaluate/self_test.h"
 
 #include <chrono>
@@ -25,7 +25,7 @@ void add_stopped(const std::string& part, const std::string& why, SelfTestReport
   report.checks.push_back(stopped);
 }
 
-// What stops a part is its failure; the others go on.
+// An exception in a part makes it fail; the other parts still run.
 void run_part(const SelfTestOptions& options, const std::string& part, SelfTestReport& report,
               const std::function<void()>& body) {
   if (options.begin) options.begin(part);
@@ -37,7 +37,7 @@ void run_part(const SelfTestOptions& options, const std::string& part, SelfTestR
   }
 }
 
-// Else those whose devices work would wait for the others, who say why the part is left out.
+// Without this check, ranks whose devices work would wait forever. The others report why the part is skipped.
 bool all_devices_work(Stream& stream, HostCommunicator& world, SelfTestReport& report) {
   const std::string fault = device_fault(stream);
   const bool works = fault.empty();
@@ -95,7 +95,7 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
       check_kernels(stream, cases, full ? std::vector<int64_t>{0, 3, 16} : std::vector<int64_t>{0}, tell, report);
     });
     run_part(options, "rates", report, [&] {
-      libraries.time_candidates(true);  // as a run chooses them
+      libraries.time_candidates(true);  // as in a training run
       measure_rates(stream, options.size, report.device, report);
     });
   }

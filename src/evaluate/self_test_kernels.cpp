@@ -1,4 +1,4 @@
-// Every kernel against its specification.
+// Compares every kernel with its reference implementation.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr const char* kKernelsReason =
     "kernels: 2 · max(own, u + (8 + √n) ε), own = error of the specification in the same type, u = one rounding of the "
     "result, ε = unit roundoff of the sums' type, n = terms of the largest sum; against plain loops in float64";
 
-// As in training: rows in packs, several blocks of every grid, heads that libraries take.
+// Shapes as in training: packed rows, several blocks per grid, heads that libraries support.
 void add_training_cases(std::vector<KernelCase>& cases) {
   constexpr int64_t kRows = 384, kHidden = 512;
   add_matmul_cases(cases, kRows, kHidden, 320);
@@ -35,7 +35,7 @@ void add_training_cases(std::vector<KernelCase>& cases) {
   add_split_master_cases(cases, 100'000);
 }
 
-// One case in one type; `under_way` is the call that is made.
+// Checks one case in one type; `under_way` names the current call.
 void check_case(Stream& stream, const KernelCase& of, DType dtype, const std::vector<int64_t>& paddings,
                 SelfCheck& check, std::string& under_way) {
   for (const int64_t padding : paddings) {
@@ -62,7 +62,7 @@ void check_kernels(Stream& stream, const std::vector<KernelCase>& cases, const s
   std::vector<SelfCheck> thrown;
   bool works = true;
   Stream narrow = stream;
-  narrow.cpu.threads = std::min(stream.cpu.threads, kThreads);  // scratch of the cases is made for these
+  narrow.cpu.threads = std::min(stream.cpu.threads, kThreads);  // the cases have scratch for so many threads
   for (size_t i = 0; i < cases.size() && works; ++i) {
     const std::string kernel = evaluate(cases[i], {.device = DeviceKind::meta}).cost.begin()->first;
     for (const DType dtype : {DType::float32, DType::bfloat16}) {

@@ -1,4 +1,4 @@
-// Every operation of a communicator among the ranks that were started.
+// Checks every operation of a communicator on the ranks that were started.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ SelfCheck& check_of(const char* name, DType dtype, SelfTestReport& report) {
   return report.checks.back();
 }
 
-// What came, which `here` gets, against what must have come.
+// Fetches the result `there` into `here` and compares it with the expected values.
 void compare(SelfCheck& check, const std::string& what, const DeviceTensor& there, const Owned& here,
              const Values& expected) {
   there.fetch();
@@ -53,7 +53,7 @@ void compare(SelfCheck& check, const std::string& what, const DeviceTensor& ther
             largest, 0);
 }
 
-// One count and type.
+// All operations for one count and type.
 class Exchange {
  public:
   Exchange(Stream& stream, Communicator& group, DType dtype, int64_t count, SelfTestReport& report)
@@ -133,7 +133,8 @@ class Exchange {
   SelfTestReport& report_;
 };
 
-// Operations that are under way together. Their memory is taken before: that may wait for the device, and so for them.
+// Operations that run concurrently. Their memory is allocated before, because an allocation may wait for the device,
+// and so for them.
 class UnderWay {
  public:
   UnderWay(Stream& stream, int64_t count) : stream_(stream), count_(count) {}
@@ -168,7 +169,7 @@ class UnderWay {
   std::vector<Operation> operations_;
 };
 
-// As in a step: receives are posted first, sums over dp and over tp start while they wait, then come the sends.
+// As in a training step: receives are posted first, sums over dp and tp start while they wait, then come the sends.
 void exchange_at_once(Stream& stream, const Groups& groups, int64_t count, SelfTestReport& report) {
   UnderWay all(stream, count);
   const int stage = groups.at.pp;

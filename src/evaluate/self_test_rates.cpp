@@ -1,4 +1,4 @@
-// Copies, products, attention and sums over ranks, timed on the device.
+// Times copies, matrix products, attention and sums over ranks on the device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace shiftron {
 namespace {
 
-// What was measured on GPUs of that name elsewhere, with other programs: bf16, a product of 8192³, a copy of
-// gigabytes, causal attention of 8192 rows, 64 heads, 8 KV heads of 128. 0: not known.
+// Rates of other programs on GPUs with that name, measured elsewhere: bf16, a product of 8192³, a copy of gigabytes,
+// causal attention of 8192 rows, 64 heads, 8 KV heads of 128. 0: unknown.
 struct Reference {
   const char* device;
   double product, copy, attention_forward, attention_backward;  // per second
@@ -45,7 +45,7 @@ class RandomMemory {
   Tensor tensor_;
 };
 
-// A problem as large as this device can be expected to answer at full speed.
+// Chooses a problem large enough for full speed on this device.
 int64_t choose(const Stream& stream, SelfTestSize size, int64_t of_gpu, int64_t of_cpu, int64_t small) {
   return size == SelfTestSize::small ? small : stream.device == DeviceKind::cuda ? of_gpu : of_cpu;
 }
@@ -76,7 +76,7 @@ void measure_product(Stream& stream, SelfTestSize size, const Reference& referen
                           .reference_of = reference.product > 0 ? reference.device : ""});
 }
 
-// Operations of a causal product of scores and one of values; backward counts 2.5 times as many.
+// Counts the operations of one causal product for scores and one for values; backward counts 2.5 times as many.
 void measure_attention(Stream& stream, SelfTestSize size, const Reference& reference, SelfTestReport& report) {
   const int64_t rows = choose(stream, size, 8192, 512, 32), heads = choose(stream, size, 64, 8, 4);
   const int64_t kv_heads = heads / 4 / (heads == 64 ? 2 : 1), dim = choose(stream, size, 128, 64, 8);
@@ -125,7 +125,7 @@ void measure_all_reduce(Stream& stream, Communicator& group, SelfTestSize size, 
   const RandomMemory values(stream, DType::bfloat16, {count});
   const double seconds =
       shortest_seconds(stream, [&] { group.all_reduce(stream, InOut(values.tensor()), Reduction::sum).wait(stream); });
-  const double share = 2.0 * (group.size() - 1) / group.size();  // of the bytes that pass each rank's link
+  const double share = 2.0 * (group.size() - 1) / group.size();  // share of the bytes that passes each rank's link
   report.rates.push_back({.name = "all_reduce, bus",
                           .problem = fmt::format("{} KiB among {} ranks", values.tensor().bytes() >> 10, group.size()),
                           .unit = "GB/s",

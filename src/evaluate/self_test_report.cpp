@@ -11,7 +11,7 @@
 namespace shiftron {
 namespace {
 
-// How near to its bound; what is not finite is beyond any.
+// The error relative to its bound; infinite if not finite.
 double used(double error, double bound) {
   if (error == 0) return 0;
   const double share = error / bound;
@@ -25,7 +25,7 @@ double number_from(const nlohmann::json& json) {
   return json.is_null() ? NAN : json.get<double>();
 }
 
-// One line for all ranks: calls add up, the worst rank speaks.
+// One line for all ranks: calls are summed, the rest is from the worst rank.
 std::vector<SelfCheck> over_ranks(const std::vector<SelfCheck>& checks) {
   std::vector<SelfCheck> lines;
   std::map<std::tuple<std::string, std::string, std::string>, size_t> places;

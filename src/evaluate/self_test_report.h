@@ -1,4 +1,4 @@
-// What a self-test found: checks with their bounds, rates beside those of a reference; as JSON and as text.
+// The results of a self-test: checks with their bounds, and rates next to reference rates; as JSON and as text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,15 +7,15 @@
 
 namespace shiftron {
 
-// Calls of one kind that were compared with what they must give; the worst of them stands for all.
+// Calls of one kind, compared with the expected results. The worst call is kept.
 struct SelfCheck {
   std::string section{};  // "kernels", "training", "communicators"
   std::string name{};     // of the operation
   std::string type{};     // of activations
-  std::string worst{};    // the call with the largest error for its bound, and which result of it
+  std::string worst{};    // the call with the largest error relative to its bound, and which result
   int64_t calls = 0;
   int64_t failed = 0;  // of these
-  double error = 0;    // of the worst, relative to the largest value
+  double error = 0;    // of the worst call, relative to the largest value
   double bound = 0;
   std::string reason{};  // of the bound
   int rank = 0;
@@ -27,7 +27,7 @@ struct SelfCheck {
 struct MeasuredRate {
   std::string name{}, problem{}, unit{};
   double rate = 0;
-  double reference = 0;  // 0: none is known
+  double reference = 0;  // 0: unknown
   std::string reference_of{};
   int rank = 0;
 };
@@ -43,10 +43,10 @@ struct SelfTestReport {
 };
 
 nlohmann::ordered_json to_json(const SelfTestReport& report);
-// Of checks and rates alone: what ranks send.
+// Checks and rates only, which is what ranks send.
 SelfTestReport report_from_json(const std::string& json);
 std::string to_text(const SelfTestReport& report);  // a table
-// Which checks failed, and what to do about it; empty where all passed.
+// Which checks failed, and what to do; empty if all passed.
 std::string verdict(const SelfTestReport& report);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// Whole training steps of a small model on the device against the same ones by the CPU's plain loops.
+// Compares training steps of a small model on the device with the same steps by the CPU's plain loops.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr const char* kTrainingReason =
     "updates "
     "before it; against the CPU's plain loops in the same precision";
 
-// Tokens without structure; documents of five rows.
+// Random tokens, in documents of five rows.
 void read_samples(const RunConfig& config, int64_t first, HostBatch& batch) {
   const int64_t length = config.train.sequence_length;
   for (int64_t i = 0; i < config.train.micro_batch * length; ++i) {

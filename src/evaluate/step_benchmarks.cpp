@@ -1,4 +1,4 @@
-// Requests and tokens of a run's tasks, and a report for each step.
+// Keeps the requests and tokens of a run's tasks, and writes a report for each evaluated step.
 #include "evaluate/step_benchmarks.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ BenchmarkOptions options_of(const RunConfig& config) {
   return options;
 }
 
-// Whether one of the configuration's tasks does.
+// Whether one of the configuration's tasks generates text.
 bool generates(const RunConfig& config) {
   TaskRegistry registry;
   return std::ranges::any_of(
@@ -100,7 +100,7 @@ class StepBenchmarks : public StepEvaluation {
  private:
   bool leads() const { return world_.rank() == 0; }
 
-  // On rank 0, amid the report: there is progress, for those too that wait for it.
+  // On rank 0, while it computes the report: signals progress, also to the ranks that wait for it.
   void wait_on(const EvaluationPace& pace) {
     pace.each_batch();
     world_.broadcast_text("more", 0);
@@ -126,7 +126,7 @@ class StepBenchmarks : public StepEvaluation {
     try {
       report.write(evaluations_of(directory) + "/" + step_name(step),
                    facts_of(model, options_, tokenizer_, code_version_, began));
-    } catch (const std::exception& error) {  // a disk that is full ends no run
+    } catch (const std::exception& error) {  // a full disk does not end the run
       log_.warning(fmt::format("{}; the report of the benchmarks at step {} is lost", as_error(error).what(), step));
     }
     benchmarks_.take_back(std::move(report));

@@ -1,4 +1,4 @@
-// Benchmarks of a run on its way: [evaluation] tasks, asked of the weights that are being trained.
+// Benchmarks during training: the tasks of [evaluation], run on the current weights.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace shiftron {
 
-// Names that are no tasks; empty: none. Task files are read.
+// Faults of the names in evaluation.tasks; empty if there are none. Reads task files.
 std::vector<std::string> find_task_faults(const RunConfig& config);
 
-// Reads the tasks' items as a start does, which throws Error(bad_input) where they cannot be read.
+// Reads the tasks' items as the start of a run does. Throws Error(bad_input) if they cannot be read.
 void require_task_items(const RunConfig& config);
 
-// Adds to `planned` what the tasks take beside training on such a rank; nothing where there are none. Their files need
-// not be there.
+// Adds to `planned` the memory that the tasks need in addition to training on such a rank; nothing without tasks. The
+// data files need not exist.
 void plan_step_benchmarks(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
                           Ledger& planned);
 
-// Reads the tasks: every rank of `world` calls it, and keeps what is asked as tokens. All that is referred to outlives
-// it. Reports go to RUN/evaluations/step-S.
+// Reads the tasks and keeps their requests as tokens. Every rank of `world` calls it. All arguments passed by reference
+// must outlive the result. Reports go to RUN/evaluations/step-S.
 std::unique_ptr<StepEvaluation> make_step_benchmarks(const RunConfig& config, const std::string& tokenizer_model,
                                                      const std::string& code_version, HostCommunicator& world,
                                                      const HostShare& share, Log& log);

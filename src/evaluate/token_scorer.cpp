@@ -1,4 +1,4 @@
-// Engine and plan of a scoring pass, what every rank computes of it, and how all learn the result.
+// The engine and plan of a scoring pass, the work of each rank, and the exchange of results.
 #include "evaluate/token_scorer.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ struct ScoringPlan {
   std::map<std::string, TrafficCost> traffic;
 };
 
-// Of a microbatch, by a pass on meta; `beside` gets what lies beside the engine. `attending`: as in SampleShape.
+// Plans a microbatch by a pass on meta; `beside` gets the memory in addition to the engine. `attending`: as in
+// SampleShape.
 ScoringPlan plan_scoring(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
                          int64_t attending, Ledger& beside) {
   Ledger planned;
@@ -52,7 +53,7 @@ std::unique_ptr<ProbeHead> make_head(const RunConfig& config, Engine& engine, co
                                      engine.groups().layout.tp, train.micro_batch * train.sequence_length, plan);
 }
 
-// Log-probabilities as their bits, 16 digits each, and which are greedy.
+// For each answer the bits of its log-probability as 16 digits, and whether it is greedy.
 std::string to_text(const std::vector<ProbeAnswer>& answers) {
   std::string text;
   for (const ProbeAnswer& answer : answers) {
@@ -61,7 +62,7 @@ std::string to_text(const std::vector<ProbeAnswer>& answers) {
   return text;
 }
 
-// The inverse; false where it is no such text of `count` answers.
+// The inverse; false if it is not a text of `count` answers.
 bool from_text(const std::string& text, size_t count, std::vector<ProbeAnswer>& answers) {
   constexpr size_t kDigits = 16, kAnswer = kDigits + 1;
   if (text.size() != count * kAnswer) return false;
@@ -87,14 +88,14 @@ struct TokenScorer::Own {
   std::unique_ptr<Engine> engine;
 };
 
-// The plan's batches of this rank, computed or known.
+// The plan's batches of this rank, computed or read from the journal.
 struct TokenScorer::Session {
   TokenScorer& scorer;
   const ScoringOptions& options;
   const ScorePlan plan;
-  std::vector<int64_t> todo;                    // batches of this data-parallel rank
-  int64_t most_to_do = 0;                       // of any
-  std::vector<std::vector<RowProbe>> probes{};  // of each of these
+  std::vector<int64_t> todo;                    // batches that this data-parallel rank computes
+  int64_t most_to_do = 0;                       // the most on any data-parallel rank
+  std::vector<std::vector<RowProbe>> probes{};  // of each batch in todo
   std::vector<std::vector<ProbeAnswer>> computed{};
   std::vector<ProbeAnswer> answers{};  // of all probes
 
@@ -107,7 +108,7 @@ struct TokenScorer::Session {
   const PlannedRow& row_of(const PlacedRow& placed) const { return plan.rows[static_cast<size_t>(placed.row)]; }
   const std::vector<PlacedRow>& batch(int64_t number) const { return plan.batches[static_cast<size_t>(number)]; }
 
-  // Of what a batch reads and is asked, and of the model.
+  // Hash of the model, the batch's rows and its probes.
   std::string key_of(int64_t number) const {
     HashStream hash;
     hash.update(scorer.identity_.data(), scorer.identity_.size());
@@ -142,7 +143,7 @@ struct TokenScorer::Session {
     return all;
   }
 
-  // What the journal knows is kept, by every rank; the rest of this one's batches is to do.
+  // Every rank reads known answers from the journal; this rank's other batches go to todo.
   void look_up() {
     const int dp = scorer.engine_->groups().at.dp;
     for (size_t rank = 0; rank < plan.of_rank.size(); ++rank) {
@@ -165,7 +166,7 @@ struct TokenScorer::Session {
   }
 
   void read(int index, HostBatch& host) const {
-    // What no row fills are documents of one token each.
+    // Unused positions are documents of one token each.
     std::ranges::fill(host.ids, 0);
     std::ranges::fill(host.targets, -1);
     std::ranges::fill(host.document_starts, uint8_t{1});
@@ -188,7 +189,7 @@ struct TokenScorer::Session {
     }
   }
 
-  // Of probes in any order.
+  // The answers to probes in any order.
   std::vector<ProbeAnswer> answer(Run& run, const TransformerStage& stage, const Tensor& x,
                                   const std::vector<RowProbe>& asked) const {
     std::vector<size_t> order(asked.size());
@@ -202,17 +203,17 @@ struct TokenScorer::Session {
     return all;
   }
 
-  // How many batches one run_layers() takes.
+  // How many batches to pass to one run_layers().
   int64_t at_once() const {
     const int64_t all = std::max<int64_t>(most_to_do, 1);
     if (!options.go_on) return all;
     return std::min<int64_t>(all, microbatches_of_step(scorer.config_, scorer.engine_->groups().layout));
   }
 
-  // One rank of those that compute the same.
+  // One of the ranks that compute the same answers.
   bool records() const { return scorer.engine_->last() && scorer.engine_->groups().at.tp == 0; }
 
-  // False where it was ended.
+  // False if go_on ended it.
   bool compute() {
     std::optional<Progress> progress;
     if (options.progress && scorer.world_.rank() == 0 && !todo.empty())
@@ -241,7 +242,7 @@ struct TokenScorer::Session {
     finish(scorer.engine_->stream());
   }
 
-  // What each rank computed, to all.
+  // Sends what each rank computed to all ranks.
   void exchange() {
     constexpr size_t kAnswer = sizeof(double) + 1;
     std::string own;
@@ -319,8 +320,8 @@ int64_t TokenScorer::longest() const {
 void TokenScorer::prepare(const ScorePlanner& passes, const ScoringOptions& options) {
   if (engine_ != nullptr && (fill_ == nullptr || passes.longest() <= longest())) return;
   const ParallelLayout layout = make_layout(config_.parallel, world_.size());
-  // One sample, so that rows are packed as closely as can be; not so long that ranks or stages would have nothing to
-  // do.
+  // One sample per microbatch, so that rows are packed as tightly as possible; short enough that every rank and stage
+  // has work.
   const int64_t at_once = int64_t{layout.dp} * (layout.pp > 1 ? 2 * layout.pp : 1);
   const int64_t unit = std::lcm(int64_t{8}, int64_t{layout.tp});
   const int64_t most = std::min(options.token_budget, (passes.tokens() + at_once - 1) / at_once);
@@ -349,7 +350,7 @@ std::vector<PassScore> TokenScorer::score(const ScorePlanner& passes, const Scor
   prepare(passes, options);
   CHECK(passes.longest() <= longest(), "a row of ", passes.longest(), " tokens, samples are of ", longest());
   ModelConfig layers = config_.model;
-  layers.vocab = 0;  // the head is asked at few rows
+  layers.vocab = 0;  // the head runs at few rows
   const TrainSection& train = config_.train;
   Session session(*this, options,
                   passes.plan({.sample = {.length = train.sequence_length, .attending = attending_},

@@ -1,5 +1,5 @@
-// TokenScorer: log-probabilities of asked tokens by a model in any layout, forward alone, through the pipeline of
-// training.
+// TokenScorer computes log-probabilities of given tokens by a model in any layout: forward only, through the pipeline
+// of training.
 #pragma once
 
 #include <functional>
@@ -15,42 +15,42 @@
 
 namespace shiftron {
 
-// Of a pass: in the order of its targets.
+// Of one pass, in the order of its targets.
 struct PassScore {
   double log_likelihood = 0;  // sum over its targets, each rounded to float32 (in runs of fp64 to float64)
-  bool greedy = false;        // each target is the likeliest token, that of the lowest number among equals
+  bool greedy = false;        // each target is the likeliest token, the first of equally likely ones
 };
 
 struct ScoringOptions {
   int64_t token_budget =
-      2048;  // tokens of a microbatch at most, if no row is longer; of live weights what training has
-  ScoreJournal* journal = nullptr;     // batches that it knows are not computed
-  bool progress = false;               // rank 0 tells
-  std::function<void()> each_batch{};  // of this rank, before it is read
-  // Asked before each round of as many batches as a step has, on every rank alike: false ends the pass. Empty: true.
+      2048;  // tokens of a microbatch at most, unless a row is longer; live weights use training's microbatch
+  ScoreJournal* journal = nullptr;     // batches that are in it are not computed
+  bool progress = false;               // rank 0 shows it
+  std::function<void()> each_batch{};  // called before each batch of this rank is read
+  // Called before each round of as many batches as a training step has, in step on all ranks; false ends the pass.
+  // Empty: always true.
   std::function<bool()> go_on{};
 };
 
 class TokenScorer {
  public:
-  // Weights that `fill` sets, under config.parallel on all ranks of `world`, which outlives it. `identity`: what tells
-  // this model's answers in a journal from those of others.
+  // Weights set by `fill`, in the layout config.parallel on all ranks of `world`, which must outlive it. `identity`
+  // distinguishes this model's answers in a journal from those of others.
   TokenScorer(const RunConfig& config, std::function<void(ParameterSet&)> fill, std::string identity,
               HostCommunicator& world, const HostShare& share);
-  // The weights as they are in `engine`, made from `config`; nothing of its training changes. Rows fit its samples, and
-  // share no tokens in them.
-  // What that takes of the device is allocated here.
+  // Uses the weights in `engine`, which was built from `config`. Training is not changed. Rows must fit its samples and
+  // share no tokens. Allocates the device memory that it needs.
   TokenScorer(const RunConfig& config, Engine& engine, std::string identity, HostCommunicator& world);
   ~TokenScorer();
-  // Adds to `planned` what it takes beside an engine, on such a rank.
+  // Adds to `planned` the memory that it needs in addition to an engine, on such a rank.
   static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& planned);
 
-  // Every rank calls it with the same passes: the same on every rank, in the order of the passes. Nothing at all where
-  // options.go_on ended it.
+  // Every rank calls it with the same passes and gets the same scores, in the order of the passes; empty if
+  // options.go_on ended the pass.
   std::vector<PassScore> score(const ScorePlanner& passes, const ScoringOptions& options = {});
-  // Gives back the memory of weights that it loaded; the next score() loads them again.
+  // Frees the weights that it loaded; the next score() loads them again.
   void release();
-  // Longest row that it takes.
+  // The longest row that it accepts.
   int64_t longest() const;
 
  private:
@@ -64,7 +64,7 @@ class TokenScorer {
   HostShare share_;
   std::unique_ptr<Own> own_;
   Engine* engine_ = nullptr;
-  int64_t attending_ = 0;  // of its microbatches, as in SampleShape; live weights share nothing
+  int64_t attending_ = 0;  // of its microbatches, as in SampleShape; 0 for live weights
   std::unique_ptr<ProbeHead> head_;
 };
 

@@ -1,4 +1,4 @@
-// Reading samples of two evaluations, and pairing their items.
+// Reads the samples of two evaluations and pairs their items.
 #include "evaluate/tasks/benchmark_compare.h"
 
 #include <fmt/format.h>
@@ -49,26 +49,26 @@ std::string time_of(const Evaluation& evaluation) {
   return stem.substr(std::string(kResults).size());
 }
 
-// An item's value of a metric: of perplexities a log-likelihood, and the words or bytes that it is divided by.
+// An item's value of a metric. For perplexities: a log-likelihood, and the words or bytes to divide it by.
 struct Value {
   double value = 0;
   double weight = 1;
 };
 
-// What is compared of one item.
+// The compared parts of one item.
 struct Sample {
   std::string hash;                                    // of its document, its prompt and its target
-  std::map<std::string, std::optional<Value>> values;  // of metrics; unset: no finite number
+  std::map<std::string, std::optional<Value>> values;  // by metric; unset: not finite
 };
 
-// How a metric of such a name, of any filter, becomes that of a task; nothing for one that this program lacks.
+// How a metric's values are aggregated over a task, by its name with or without a filter; nothing if unknown.
 std::optional<Aggregation> aggregation_of(const std::string& metric) {
   const std::vector<Metric> known = known_metrics();
   const auto found = std::ranges::find(known, metric.substr(0, metric.find(',')), &Metric::name);
   return found == known.end() ? std::nullopt : std::optional(found->aggregation);
 }
 
-// Pairs of other metrics are what the harness aggregates by itself: f1 and mcc of [gold, prediction].
+// Pairs in other metrics are inputs that only the harness can aggregate: f1 and mcc of [gold, prediction].
 std::optional<Value> value_of(const std::string& metric, const Json& value) {
   const std::optional<Aggregation> how = aggregation_of(metric);
   const bool weighted = (how == Aggregation::weighted_perplexity || how == Aggregation::bits) && value.is_array() &&
@@ -78,13 +78,13 @@ std::optional<Value> value_of(const std::string& metric, const Json& value) {
   return Value{number.get<double>(), weighted ? value[1].get<double>() : 1};
 }
 
-// As reports name it. The harness gives a line to each way of filtering answers: "exact_match,strict-match".
+// The metric's name in reports. The harness writes one line per filter of answers: "exact_match,strict-match".
 std::string filtered_name(const std::string& metric, const Json& sample) {
   const std::string filter = sample.value("filter", kNoFilter);
   return filter == kNoFilter ? metric : metric + "," + filter;
 }
 
-// Whether a choice's log-likelihood, ["-1.5", "False"], is none: then what was made of it is no value either.
+// False if a choice's log-likelihood, ["-1.5", "False"], is not finite. Then no metric of the item has a value.
 bool has_answers(const Json& sample) {
   for (const Json& answer : sample.value("filtered_resps", Json::array())) {
     if (!answer.is_array() || answer.size() != 2 || !answer[0].is_string()) continue;
@@ -107,7 +107,7 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
     const Json json = parsed(line, where);
     try {
       Sample& sample = samples[json.at("doc_id").get<int64_t>()];
-      sample.hash.clear();  // alike in all lines of an item
+      sample.hash.clear();  // the same in all lines of an item
       for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"})
         sample.hash += json.at(hash).get<std::string>();
       const bool answered = has_answers(json);
@@ -131,12 +131,12 @@ std::string listed(const std::vector<int64_t>& numbers) {
   return numbers.size() > kMost ? text + " and " + std::to_string(numbers.size() - kMost) + " more" : text;
 }
 
-// An item's values in both evaluations, and the words or bytes that these are divided by; 1 of a mean.
+// An item's values in both evaluations, and the words or bytes to divide them by; 1 for a mean.
 struct PairedValues {
   double first = 0, second = 0, weight = 1;
 };
 
-// A metric as a function of m = Σ values / Σ weights, with its slope there.
+// A metric as a function of m = Σ values / Σ weights, and its slope at m.
 struct Curve {
   double value = 0, slope = 1;
 };
@@ -154,7 +154,7 @@ Curve curve_at(Aggregation how, double m) {
   CHECK(false, "an aggregation without a curve");
 }
 
-// Of s₂·m₂ − s₁·m₁: as of a ratio, √(n/(n−1)·Σe²) / Σw with e = s₂·(v₂ − m₂·w) − s₁·(v₁ − m₁·w).
+// Standard error of s₂·m₂ − s₁·m₁, as for a ratio: √(n/(n−1)·Σe²) / Σw with e = s₂·(v₂ − m₂·w) − s₁·(v₁ − m₁·w).
 std::optional<double> paired_error(const std::vector<PairedValues>& pairs, double m1, double m2, double s1, double s2) {
   if (pairs.size() < 2) return std::nullopt;
   double weights = 0, squares = 0;
@@ -166,7 +166,7 @@ std::optional<double> paired_error(const std::vector<PairedValues>& pairs, doubl
   return std::sqrt(squares * count / (count - 1)) / weights;
 }
 
-// Values, difference and gain of the pairs. False where nothing is left to divide by.
+// Computes values, difference and gain of the pairs. False if the sum of weights is zero.
 bool summarize(const std::vector<PairedValues>& pairs, Aggregation how, PairedDifference& paired) {
   double first = 0, second = 0, weights = 0;
   int64_t higher = 0, lower = 0;
@@ -185,7 +185,7 @@ bool summarize(const std::vector<PairedValues>& pairs, Aggregation how, PairedDi
   paired.second = theirs.value;
   paired.difference = theirs.value - ours.value;
   paired.error = paired_error(pairs, m1, m2, ours.slope, theirs.slope);
-  // Items of perplexities and bits are log-likelihoods, of which the higher is better.
+  // For perplexities and bits, items' values are log-likelihoods: higher is better.
   const bool upward = how != Aggregation::mean || paired.higher_is_better;
   const double scale = how == Aggregation::bits ? 1 / std::log(2.0) : upward ? 1 : -1;
   paired.gain = scale * (m2 - m1);
@@ -262,7 +262,7 @@ class Comparer {
     return metrics;
   }
 
-  // As the first report that says so does; perplexities and bits are better where they are lower.
+  // As in the first report that says so; perplexities and bits are better if lower.
   bool higher_is_better(const std::string& task, const std::string& metric) const {
     const std::optional<Aggregation> how = aggregation_of(metric);
     if (how && how != Aggregation::mean) return false;
@@ -274,7 +274,7 @@ class Comparer {
     return true;
   }
 
-  // What `object` holds there; an empty object where that is none.
+  // The object at `key`; an empty object if there is none.
   static Json object_in(const Json& object, const std::string& key) {
     const auto found = object.find(key);
     return found != object.end() && found->is_object() ? *found : Json::object();

@@ -1,4 +1,4 @@
-// Values of metrics, and the files that tools for the harness's results read.
+// Computes the metrics, and writes the files that tools for the harness's results read.
 #include "evaluate/tasks/benchmark_report.h"
 
 #include <fmt/chrono.h>
@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFilter = "none";  // the harness's name for answers that nothing was done to
+constexpr const char* kFilter = "none";  // the harness's name for unfiltered answers
 
 std::string key_of(const std::string& metric) {
   return metric + "," + kFilter;
@@ -36,7 +36,7 @@ Json error_of(const Estimate& estimate) {
   return estimate.error ? Json(*estimate.error) : Json("N/A");
 }
 
-// What was asked of the model, under the harness's names.
+// The requests to the model, under the harness's names.
 Json arguments_of(const Item& item) {
   Json arguments = Json::object();
   for (size_t i = 0; i < item.requests.size(); ++i) {
@@ -52,7 +52,7 @@ Json arguments_of(const Item& item) {
   return arguments;
 }
 
-// Numbers and truths as texts, as Python's str() writes them.
+// Numbers and booleans as strings, as Python's str() writes them.
 Json response_of(const Request& request, const Answer& answer) {
   if (request.kind == RequestKind::generate) return answer.text;
   const std::string number = python::repr(answer.log_likelihood);
@@ -60,7 +60,7 @@ Json response_of(const Request& request, const Answer& answer) {
   return Json::array({number, answer.greedy ? "True" : "False"});
 }
 
-// A generated text may end within a character, which reads as U+FFFD then, as in the harness.
+// A generated text may end within a UTF-8 character, which is then written as U+FFFD, as in the harness.
 std::string text_of(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -106,7 +106,7 @@ BenchmarkReport::BenchmarkReport(Selection selection, std::vector<AnsweredTask> 
       estimates.push_back(aggregate(metric.aggregation, of_items, resamples, pieces));
     }
   }
-  std::set<std::string> below;  // some group
+  std::set<std::string> below;  // members of some group
   for (const TaskGroup& group : selection_.groups) {
     below.insert(group.groups.begin(), group.groups.end());
     below.insert(group.tasks.begin(), group.tasks.end());
@@ -200,7 +200,7 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
     groups[name] = results[name];
     versions[name] = group.definition.version;
     members[name] = group.groups.empty() ? group.tasks : group.groups;
-    if (!group.groups.empty()) continue;  // the harness says neither of these
+    if (!group.groups.empty()) continue;  // the harness writes neither of the following for such groups
     const AnsweredTask* first = find(group.tasks.front());
     shots[name] = first->task.fewshot;
     for (const ResultRow& row : rows_) {
@@ -248,7 +248,7 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
   }
   report["tokenizer_pad_token"] = end;
   report["tokenizer_eos_token"] = end;
-  report["tokenizer_bos_token"] = Json::array({nullptr, "None"});  // as of a tokenizer that has none
+  report["tokenizer_bos_token"] = Json::array({nullptr, "None"});  // as for a tokenizer without such a token
   report["eot_token_id"] = facts.end_of_document_id;
   report["max_length"] = facts.max_length;
   report["task_hashes"] = hashes;
@@ -353,11 +353,11 @@ std::string sanitized_model_name(const std::string& name) {
     if (bad && !in_run) text += "__";
     in_run = bad;
   }
-  // A file system takes 255 bytes, with what stands around the name.
+  // File systems allow 255 bytes, including the rest of the file's name.
   constexpr size_t kMost = 200, kKept = 160;
   if (text.size() <= kMost) return text;
   size_t end = kKept;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not amid a character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not within a character
   return text.substr(0, end) + "__" + to_hex(xxh3_64(name));
 }
 

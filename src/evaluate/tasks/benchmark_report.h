@@ -1,4 +1,4 @@
-// Results of benchmark tasks: as lm-evaluation-harness writes them, and as a table for people.
+// Results of benchmark tasks: in the files of lm-evaluation-harness, and as a table to read.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace shiftron {
 
 struct AnsweredTask {
   LoadedTask task;
-  std::vector<Answer> answers;  // of all requests of all items, in their order
+  std::vector<Answer> answers;  // to all requests of all items, in their order
 };
 
 // A metric of a task or a group.
@@ -27,32 +27,32 @@ struct ResultRow {
   bool is_group = false;
   std::string metric{};
   Estimate estimate{};
-  double macro = 0;  // of a group: the mean of its tasks, each counted once
+  double macro = 0;  // of a group: the unweighted mean of its tasks
   bool higher_is_better = true;
   int64_t items = 0;
   int64_t fewshot = 0;  // of a task
 };
 
-// What stands beside results: of the model and of the evaluation.
+// The parts of a report other than results: facts about the model and the evaluation.
 struct ReportFacts {
-  std::string model_name{};                // what it was asked by: the step's directory
-  nlohmann::ordered_json configuration{};  // "config" of the report: harness's keys and ours
+  std::string model_name{};                // the step's directory, as the user gave it
+  nlohmann::ordered_json configuration{};  // "config" of the report: the harness's keys and ours
   int64_t max_length = 0;
   std::string end_of_document{};  // the piece's name
   int32_t end_of_document_id = 0;
   std::string code_version{};
   double began = 0;  // seconds since 1970
   double seconds = 0;
-  std::string time{};  // as time_of_report() gives it
+  std::string time{};  // as time_of_report() returns it
 };
 
 class BenchmarkReport {
  public:
-  // `resamples` and `pieces` as of aggregate().
+  // `resamples` and `pieces` as in aggregate().
   BenchmarkReport(Selection selection, std::vector<AnsweredTask> tasks, int64_t resamples = 100'000,
                   const Pieces& pieces = {});
 
-  // Groups before what is in them, in the order of the selection.
+  // Groups before their members, in the order of the selection.
   const std::vector<ResultRow>& rows() const { return rows_; }
   nlohmann::ordered_json results(const ReportFacts& facts) const;
   // A line of JSON for each item of task `index`.
@@ -61,7 +61,7 @@ class BenchmarkReport {
   std::vector<AnsweredTask> release_tasks() && { return std::move(tasks_); }
 
   // Writes DIRECTORY/<name of the model>/results_<time>.json, samples_<task>_<time>.jsonl and table_<time>.md, the
-  // results last; returns the path of the results. Throws Error where the disk refuses.
+  // results last; returns the path of the results. Throws Error if writing fails.
   std::string write(const std::string& directory, const ReportFacts& facts) const;
 
  private:
@@ -77,21 +77,21 @@ class BenchmarkReport {
   std::vector<ResultRow> rows_;
 };
 
-// What to say of rows whose perplexity no number holds; "" where there is none. Not for answers that are not finite.
+// A warning about rows whose perplexity overflows; "" if there are none. Not for answers that are not finite.
 std::string too_large(const std::vector<ResultRow>& rows);
 
-// A value in a table: four digits behind the point, "n/a" where there is none.
+// A value in a table: four decimals, "n/a" for NaN, exponents for large values.
 std::string number_text(double value);
 
-// A table in Markdown that reads well as plain text too.
+// A Markdown table that is also readable as plain text.
 std::string results_table(const std::vector<ResultRow>& rows);
 
-// "2026-01-31T10-20-30.123456" of this moment, in UTC.
+// "2026-01-31T10-20-30.123456" for the current time, in UTC.
 std::string time_of_report();
-// As a part of a path: each run of characters that file systems refuse becomes "__"; without ./ and ../ at its
-// beginning, which would hide it. More than 200 bytes end in a hash of all.
+// As a part of a path: each run of characters that file systems refuse becomes "__". Leading ./ and ../ are removed, as
+// they would hide the folder. More than 200 bytes are cut and end in a hash of the whole name.
 std::string sanitized_model_name(const std::string& name);
-// What a report calls a model by: its directory, by the name that it has where `directory` is made of dots and slashes.
+// The model's name in a report: `directory`, or the actual directory's name if `directory` is only dots and slashes.
 std::string model_name_of(const std::string& directory);
 
 }  // namespace shiftron

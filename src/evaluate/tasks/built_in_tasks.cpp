@@ -1,5 +1,5 @@
 // The table of built-in tasks: prompts, splits and metrics are those of lm-evaluation-harness 0.4.13 unless a task is
-// marked as own.
+// marked as `own`.
 #include "evaluate/tasks/task_definition.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ const Metric kSameMinerva{"exact_match_str", ItemScore::same_minerva};
 
 const std::vector<std::string> kLetters = {"A", "B", "C", "D"};
 
-// Of the whole prompt with minerva_math 3.1's four examples and the question below.
+// SHA-256 of the whole prompt with the four examples of minerva_math 3.1 and the question below.
 constexpr const char* kMinervaShots = "febdd658ab6ccdcc089e3ac56cff4f30dd2b747fb557ed5e39d9d0454b7c77df";
 constexpr const char* kMinervaQuestion = R"({"problem": "What is $1+1$?"})";
 
@@ -75,7 +75,7 @@ TaskDefinition arc(const std::string& name, const std::string& part) {
           .metrics = {kAccuracy, kAccuracyPerLength}};
 }
 
-// ARC as MMLU asks: the choices are shown, and a letter is scored.
+// ARC in the style of MMLU: the choices are shown, and a letter is scored.
 TaskDefinition arc_letters(const std::string& name, const std::string& part) {
   TaskDefinition task = arc(name, part);
   task.own = true;
@@ -161,7 +161,7 @@ TaskDefinition minerva_math(const std::string& name, const std::string& part) {
   return task;
 }
 
-// MATH-500 has no other split: examples of it would hold its own answers.
+// MATH-500 has no other split, so examples from it would contain its own answers.
 TaskDefinition of_math500(TaskDefinition task, bool has_shots) {
   task.help = "500 problems of MATH" + std::string(has_shots ? ", four fixed examples; answers compared as texts" : "");
   task.dataset = "math500";
@@ -182,7 +182,7 @@ TaskDefinition wikitext() {
 
 struct MathPart {
   const char* part;
-  const char* name;  // behind hendrycks_math_ and minerva_math_
+  const char* name;  // follows hendrycks_math_ and minerva_math_
 };
 constexpr MathPart kMathParts[] = {{"algebra", "algebra"},          {"counting_and_probability", "counting_and_prob"},
                                    {"geometry", "geometry"},        {"intermediate_algebra", "intermediate_algebra"},

@@ -1,4 +1,4 @@
-// What is said of two evaluations: a table, a drawing of what differs, JSON.
+// Output of a comparison: a table, a drawing of the differences, JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::string file_text(const ReportFile& report) {
   return printable_line(report.path) + (report.among > 1 ? fmt::format(", the newest of {}", report.among) : "");
 }
 
-// Twice the error, as far as it is known.
+// Twice the error; 0 if unknown.
 double reach_of(const PairedDifference& paired) {
   return 2 * paired.gain_error.value_or(0);
 }
@@ -28,7 +28,7 @@ std::string signed_text(double value) {
   return (value >= 0 ? "+" : "") + number_text(value);
 }
 
-// "----|--o--" of a gain and twice its error between −most and most, with a mark at zero.
+// Draws a gain and twice its error between −most and most, with a mark at zero: "----|--o--".
 std::string drawn(const PairedDifference& paired, double most) {
   constexpr int kHalf = 20;  // characters
   const auto place = [&](double value) {

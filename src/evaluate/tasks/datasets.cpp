@@ -1,4 +1,4 @@
-// One table of datasets; each form of a file has a function that gives the hub's columns.
+// One table of datasets. Each file format has a function that reads its items.
 #include "evaluate/tasks/datasets.h"
 
 #include <algorithm>
@@ -22,10 +22,10 @@ enum class ColumnKind {
   text,
   text_or_empty,  // may be missing or null: then ""
   text_or_null,   // may be missing: then null
-  label,          // a text; whole numbers become one
+  label,          // a text; whole numbers are converted to text
   whole,
   texts,
-  labelled_texts,  // {"text": [...], "label": [...]}, of one length
+  labelled_texts,  // {"text": [...], "label": [...]} of equal length
 };
 
 struct Column {
@@ -36,7 +36,7 @@ struct Column {
 struct Place {
   std::string split;
   std::string path;  // below the dataset's folder; {part} stands for the part
-  // All items of the file, or of the folder where the path ends with a slash; not yet in the hub's columns.
+  // Reads all items of the file, or of the folder if the path ends with a slash; not yet reduced to the hub's columns.
   std::function<std::vector<Record>(const std::string& path, const std::string& part, const DatasetOptions&)> read;
 };
 
@@ -44,7 +44,7 @@ struct Dataset {
   DatasetHelp help;
   std::vector<Column> columns;
   std::vector<Place> places;
-  std::string optional_column;  // kept where DatasetOptions::keep_index is set
+  std::string optional_column;  // kept if DatasetOptions::keep_index is set
 };
 
 constexpr const char* kIndexColumn = "Unnamed: 0";
@@ -60,14 +60,14 @@ std::vector<Record> lines(const std::string& path, const std::string&, const Dat
 // The configuration "all" of MMLU: every subject in one file.
 std::vector<Record> of_subject(const std::string& path, const std::string& part, const DatasetOptions&) {
   std::vector<Record> records;
-  for (Record& record : read_jsonl(path, part)) {  // lines of others need not be understood
+  for (Record& record : read_jsonl(path, part)) {  // skips lines of other subjects without parsing them
     if (record.value.value("subject", Json()) == part) records.push_back(std::move(record));
   }
   if (records.empty()) throw_bad_input(path, " has no item whose subject is ", part);
   return records;
 }
 
-// ARC as released: question.stem, and question.choices as a list of {text, label}.
+// ARC's release: question.stem, and question.choices as a list of {text, label}.
 std::vector<Record> arc_release(const std::string& path, const std::string&, const DatasetOptions&) {
   std::vector<Record> records = read_jsonl(path);
   for (Record& record : records) {
@@ -89,7 +89,7 @@ std::vector<Record> arc_release(const std::string& path, const std::string&, con
   return records;
 }
 
-// Six cells without a row of names: question, four choices, the right one's letter.
+// Six cells, without a header row: question, four choices, letter of the right one.
 std::vector<Record> mmlu_release(const std::string& path, const std::string& part, const DatasetOptions&) {
   std::vector<Record> records;
   for (const CsvRow& row : read_csv(path)) {
@@ -127,7 +127,7 @@ std::vector<Record> cmmlu_release(const std::string& path, const std::string&, c
   return records;
 }
 
-// A folder of <number>.json, in the order of these names as texts, which is the hub's: 10.json, 1001.json, 2.json.
+// A folder of <number>.json, sorted by name as text, which is the hub's order: 10.json, 1001.json, 2.json.
 std::vector<Record> math_release(const std::string& path, const std::string&, const DatasetOptions&) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
@@ -240,7 +240,7 @@ bool are_texts(const Json& value) {
   return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& part) { return part.is_string(); });
 }
 
-// The value of a column as the hub has it, or nothing where it is not of its kind.
+// Sets `result` to the column's value as the hub has it; false if the value is not of that kind.
 bool as_hub_value(ColumnKind kind, const Json* value, Json& result) {
   using enum ColumnKind;
   const bool absent = value == nullptr || value->is_null();
@@ -276,7 +276,7 @@ const char* kind_text(ColumnKind kind) {
   }
 }
 
-// Columns that the hub does not have are left out, as some releases have more.
+// Drops columns that the hub does not have, as some releases have more.
 Json in_hub_columns(const Dataset& dataset, const Record& record, const DatasetOptions& options) {
   Json document = Json::object();
   if (options.keep_index && !dataset.optional_column.empty() && record.value.contains(dataset.optional_column)) {
@@ -311,8 +311,8 @@ std::vector<std::filesystem::path> parquet_below(const std::filesystem::path& fo
   return found;
 }
 
-// Those that hold what `wanted` (DATA/DATASET/SPLIT.jsonl or DATA/DATASET/PART/SPLIT.jsonl) would: they are named after
-// the split and, where there is a part, lie in a folder of its name. None where several folders have some.
+// Those that have the items of `wanted` (DATA/DATASET/SPLIT.jsonl or DATA/DATASET/PART/SPLIT.jsonl): they are named
+// after the split and, if there is a part, are in a folder of its name. None if they are in different folders.
 std::vector<std::filesystem::path> parquet_of(const std::vector<std::filesystem::path>& found,
                                               const std::filesystem::path& folder,
                                               const std::filesystem::path& wanted) {

@@ -1,4 +1,4 @@
-// Changes of JSON before it is parsed.
+// Replacements in JSON text before it is parsed.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@ struct JsonPiece {
   std::optional<std::string> instead{};
 };
 
-// `json` with pieces outside of its texts replaced: piece(rest) says how long the one is that `rest` begins with, and
-// what stands instead.
+// Replaces pieces of `json` outside of strings. piece(rest) returns the length of the piece at the start of `rest`, and
+// its replacement.
 template <typename Piece>
 std::string with_pieces_replaced(std::string_view json, const Piece& piece) {
   std::string text;

@@ -1,4 +1,4 @@
-// Columns as wide as their widest cell, in characters.
+// Columns are as wide as their widest cell, in characters.
 #include "evaluate/tasks/markdown_table.h"
 
 #include <algorithm>

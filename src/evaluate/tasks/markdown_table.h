@@ -1,4 +1,4 @@
-// A table in Markdown that reads well as plain text too.
+// A Markdown table that is also readable as plain text.
 #pragma once
 
 #include <set>
@@ -7,8 +7,8 @@
 
 namespace shiftron {
 
-// The first row names the columns; all rows have as many cells, shown as markdown_cell(). `right`: columns whose cells
-// stand to the right.
+// The first row names the columns; all rows have the same number of cells, which are escaped by markdown_cell().
+// `right`: columns to align right.
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::set<size_t>& right);
 
 }  // namespace shiftron

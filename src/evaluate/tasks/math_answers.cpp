@@ -1,4 +1,4 @@
-// Counted in code points, as Python counts. The order of the steps is part of the rules.
+// Lengths are in code points, as in Python. The order of the steps is part of the rules.
 #include "evaluate/tasks/math_answers.h"
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 namespace shiftron {
 namespace {
 
-// The rules do not apply; the answers are compared as they stand.
+// Thrown if the rules do not apply; the answers are then compared as written.
 struct NoForm {};
 
-// What stands between the brace behind `open` and the one that closes it; `open` ends with its brace.
+// The text between the brace that ends `open` and the matching closing brace.
 std::optional<std::string> braced(std::string_view text, std::string_view open) {
   if (!text.starts_with(open)) return std::nullopt;
   int depth = 0;
@@ -24,14 +24,14 @@ std::optional<std::string> braced(std::string_view text, std::string_view open) 
   return std::nullopt;
 }
 
-// A unit behind the number: "3\text{ cm}".
+// Removes a unit after the number: "3\text{ cm}".
 std::string without_unit(const std::string& text) {
   const std::vector<std::string> parts = python::split(text, "\\text{ ");
   if (parts.size() > 2) throw NoForm();
   return parts[0];
 }
 
-// "x=5" is 5; more than two characters before the sign are no name.
+// "x=5" becomes 5; more than two characters before the sign are not a name.
 std::string without_name(const std::string& text) {
   const std::vector<std::string> sides = python::split(text, "=");
   return sides.size() == 2 && python::length(sides[0]) <= 2 ? sides[1] : text;
@@ -49,7 +49,7 @@ std::string with_braced_roots(const std::string& text) {
   return result;
 }
 
-// \frac12 and \frac1{72} with all their braces.
+// Adds missing braces: \frac12, \frac1{72}.
 std::string with_braced_fractions(const std::string& text) {
   const std::vector<std::string> parts = python::split(text, "\\frac");
   std::string result = parts[0];
@@ -69,7 +69,7 @@ std::string with_braced_fractions(const std::string& text) {
   return result;
 }
 
-// Whether Python writes the integer as it stands there.
+// Whether Python's str() of the integer gives the same text.
 bool is_plain_integer(std::string_view text) {
   const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);
   const bool all =
@@ -77,7 +77,7 @@ bool is_plain_integer(std::string_view text) {
   return all && (digits[0] != '0' || text == "0");
 }
 
-// 3/4 as a fraction; what is no quotient of integers has no form.
+// Writes 3/4 as \frac; throws NoForm if it is not a quotient of integers.
 std::string with_written_fraction(const std::string& text) {
   const std::vector<std::string> sides = python::split(text, "/");
   if (sides.size() != 2) return text;
@@ -108,7 +108,7 @@ bool is_letters(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
 }
 
-// What minerva_math's answers lose, in this order.
+// Removed from minerva_math's answers, in this order.
 const char* const kRemoved[] = {"square",       "ways",
                                 "integers",     "dollars",
                                 "mph",          "inches",
@@ -131,7 +131,7 @@ const char* const kRemoved[] = {"square",       "ways",
                                 ",\\!",         "{,}",
                                 "\"",           "\\dots"};
 
-// `text` with `change` made in what is no LaTeX command.
+// Applies `change` to the parts of `text` that are not LaTeX commands.
 template <typename Change>
 std::string outside_of_commands(std::string_view text, const Change& change) {
   std::string result, plain;

@@ -1,5 +1,5 @@
-// When two answers to a MATH problem count as the same: rules on strings alone, those of hendrycks_math in the harness,
-// and the part of minerva_math's that needs no computer algebra.
+// When two answers to a MATH problem count as the same. The rules work on strings only: those of hendrycks_math in the
+// harness, and the part of minerva_math's rules that needs no computer algebra.
 #pragma once
 
 #include <optional>
@@ -8,20 +8,19 @@
 
 namespace shiftron {
 
-// The answer that a solution boxes: behind the last "\boxed " up to a dollar sign, else inside of the last \boxed{…}.
-// Nothing where there is none.
+// The boxed answer of a solution: after the last "\boxed " up to a dollar sign, otherwise inside the last \boxed{…}.
+// Nothing if there is none.
 std::optional<std::string> boxed_answer(std::string_view solution);
 
-// What a generated text answers: between its first and last dollar sign, else all of it.
+// The answer in a generated text: between its first and last dollar sign, otherwise the whole text.
 std::string dollar_answer(std::string_view generated);
 
-// Whether both are the same once their LaTeX is made alike; where that fails for either, whether they are the same as
-// they stand.
+// Whether both are equal after their LaTeX is normalized; if that fails for either, whether they are equal as written.
 bool is_same_math(std::string_view first, std::string_view second);
 
-// Behind minerva_math's sentence of the final answer, or "[invalidanswer]".
+// The answer in minerva_math's sentence "Final Answer: …", or "[invalidanswer]".
 std::string minerva_answer(std::string_view generated);
-// Without units, spaces, text boxes and shorthand.
+// Removes units, spaces, text boxes and shorthand.
 std::string normalized_minerva_answer(std::string_view answer);
 
 }  // namespace shiftron

@@ -15,7 +15,7 @@
 namespace shiftron {
 namespace {
 
-constexpr int64_t kResamplesOfSeed = 1000;  // each thousand resamples has a generator of its own
+constexpr int64_t kResamplesOfSeed = 1000;  // each thousand resamples has its own generator
 
 double as_double(size_t count) {
   return static_cast<double>(count);
@@ -44,7 +44,7 @@ double sample_deviation(std::span<const double> values) {
   return std::sqrt(sum / (as_double(values.size()) - 1));
 }
 
-// A thousand perplexities of resampled items, or fewer.
+// Fills `drawn` with perplexities of resampled items.
 void draw(std::span<const double> values, uint64_t seed, std::span<double> drawn) {
   const auto count = static_cast<int64_t>(values.size());
   python::Random random(seed);
@@ -55,13 +55,13 @@ void draw(std::span<const double> values, uint64_t seed, std::span<double> drawn
   }
 }
 
-// Their deviation.
+// The standard deviation of the resampled perplexities.
 std::optional<double> bootstrap_error(std::span<const double> values, int64_t resamples, const Pieces& pieces) {
   const int64_t piece = std::min(kResamplesOfSeed, resamples);
   if (resamples < 2) return std::nullopt;
   const int64_t seeds = resamples / piece;
   std::vector<double> drawn(static_cast<size_t>(seeds * piece));
-  const int64_t at_once = std::max(1U, std::thread::hardware_concurrency());  // a seed for each thread
+  const int64_t at_once = std::max(1U, std::thread::hardware_concurrency());  // one seed per thread
   for (int64_t begin = 0; begin < seeds; begin += at_once) {
     const int64_t end = std::min(seeds, begin + at_once);
     share_tasks(end - begin, at_once, [&](int64_t task) {
@@ -95,7 +95,7 @@ MetricValue score(const Metric& metric, const Item& item, std::span<const Answer
         item.requests.size(), " requests");
   const Answer& first = answers[0];
   if (item.requests[0].kind == RequestKind::generate && std::isnan(first.log_likelihood)) {
-    return {first.log_likelihood};  // no text was made
+    return {first.log_likelihood};  // no text was generated
   }
   switch (metric.scorer) {
     case ItemScore::likeliest:
@@ -144,7 +144,7 @@ Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values,
     sum += each.value;
     weights += each.weight;
   }
-  const bool alone = plain.size() == 1;  // says nothing of an error
+  const bool alone = plain.size() == 1;  // one value gives no error
   switch (aggregation) {
     case Aggregation::mean:
       if (alone) return {mean(plain), std::nullopt};

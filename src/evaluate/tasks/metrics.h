@@ -1,4 +1,4 @@
-// What answers are worth: values of items, of tasks and of groups, with their standard errors.
+// Metrics: values of items, tasks and groups, with their standard errors.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ struct Item;
 
 // How an item's answers become a number.
 enum class ItemScore {
-  likeliest,             // 1 where the gold choice has the highest log-likelihood, else 0
-  likeliest_per_length,  // … for each code point of the choice
-  likeliest_per_byte,    // … for each byte of the choice in UTF-8
+  likeliest,             // 1 if the gold choice has the highest log-likelihood, else 0
+  likeliest_per_length,  // the same with log-likelihoods divided by the choice's code points
+  likeliest_per_byte,    // the same with log-likelihoods divided by the choice's bytes in UTF-8
   log_likelihood,        // of the first answer
-  greedy,                // 1 where the first answer is greedy
-  same_text,             // 1 where the generated text is the target, without white space at their ends
+  greedy,                // 1 if the first answer is greedy
+  same_text,             // 1 if the generated text equals the target, both stripped of white space
   same_math,             // 1 by boxed or dollar answer (math_answers.h)
   same_minerva,          // 1 by minerva_math's answer, compared as texts
   rolling_words,         // log-likelihood, weighted by Item::words
   rolling_bytes,         // log-likelihood, weighted by Item::bytes
 };
 
-// How the values of items become that of a task.
+// How items' values become the task's value.
 enum class Aggregation {
   mean,
   perplexity,           // exp(−mean)
@@ -43,7 +43,7 @@ struct Metric {
   bool higher_is_better = true;
 };
 
-// Those that built-in tasks have under the same names.
+// Metrics that built-in tasks have under the same names.
 inline const Metric kAccuracy{"acc", ItemScore::likeliest};
 inline const Metric kAccuracyPerLength{"acc_norm", ItemScore::likeliest_per_length};
 inline const Metric kGreedyAccuracy{"acc", ItemScore::greedy};
@@ -54,31 +54,31 @@ inline const Metric kBytePerplexity{"byte_perplexity", ItemScore::rolling_bytes,
                                     false};
 inline const Metric kBitsPerByte{"bits_per_byte", ItemScore::rolling_bytes, Aggregation::bits, false};
 
-// All that a user's task may name; the same name in a built-in task may have another scorer.
+// All metrics that a user's task may name. In a built-in task, the same name may have another scorer.
 std::vector<Metric> known_metrics();
 
 struct MetricValue {
   double value = 0;
   double weight = 1;
-  bool is_whole = false;  // a count, which the harness writes without ".0"
+  bool is_whole = false;  // an integer, which the harness writes without ".0"
 };
 
 // `answers`: one for each request of the item.
 MetricValue score(const Metric& metric, const Item& item, std::span<const Answer> answers);
 
-// The index of the largest value: the first of several, or the first that is not a number.
+// The index of the largest value: the first of equal ones, or the first NaN.
 size_t index_of_largest(std::span<const double> values);
 
 struct Estimate {
   double value = 0;
-  std::optional<double> error;  // standard error; nothing where it is not defined
+  std::optional<double> error;  // standard error; nothing if undefined
 };
 
-// Told between pieces of what takes long: how many of all are done.
+// Called during long computations: `done` of `all` pieces are done.
 using Pieces = std::function<void(int64_t done, int64_t all)>;
 
-// Of one task. `resamples`: bootstrap draws for the error of a perplexity, 0 for none; `pieces` of it may be empty.
-// Throws Error(crash) for no values.
+// The value of one task. `resamples`: bootstrap draws for the error of a perplexity, 0 for none; `pieces` reports their
+// progress and may be empty. Throws Error(crash) if there are no values.
 Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples = 100'000,
                    const Pieces& pieces = {});
 
@@ -87,9 +87,9 @@ struct GroupPart {
   Estimate estimate;
   int64_t items = 0;
 };
-// The mean of all items of the parts, with their errors pooled; nothing as soon as one part has none.
+// The mean of all items of the parts, with pooled errors; no error if any part has none.
 Estimate aggregate_group(std::span<const GroupPart> parts);
-// The mean of the parts, each counted once.
+// The unweighted mean of the parts.
 double mean_of_parts(std::span<const GroupPart> parts);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// HellaSwag's cleaned texts, and the answers that solutions of MATH box.
+// HellaSwag's cleaned texts, and the boxed answers in solutions of MATH.
 #include "evaluate/tasks/preparation.h"
 
 #include <charconv>

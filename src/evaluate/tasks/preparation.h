@@ -1,4 +1,4 @@
-// What some tasks append to their documents.
+// Fields that some tasks add to their documents.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace shiftron {
 
-// HellaSwag's text without the marks that WikiHow left in it.
+// HellaSwag's text without WikiHow's marks.
 std::string hellaswag_text(const std::string& text);
 
-// Appends to `record`, or overwrites in place. Throws Error(bad_input) with the record's place.
+// Appends fields to `record`, or overwrites them in place. Throws Error(bad_input) that names the record's file and
+// line.
 void prepare(Preparation preparation, Record& record);
 
 }  // namespace shiftron

@@ -13,8 +13,8 @@ std::string repr(double number);
 // json.dumps(value, indent=2, ensure_ascii=False)
 std::string json_text(const nlohmann::ordered_json& value);
 
-// json.loads(text), but NaN, Infinity and -Infinity, which json.dumps() writes, are null. Throws what Json::parse()
-// does.
+// json.loads(text), except that NaN, Infinity and -Infinity, which json.dumps() writes, become null. Throws what
+// Json::parse() throws.
 nlohmann::ordered_json parse_json(std::string_view text);
 
 }  // namespace shiftron::python

@@ -1,5 +1,5 @@
-// The part of Python's literals that answers of MATH have: intervals are written as lists. Complex numbers, texts and
-// dictionaries stay.
+// The part of Python's literals that occurs in answers of MATH, where intervals look like lists. Complex numbers,
+// strings and dictionaries are left unchanged.
 #include "evaluate/tasks/python_literal.h"
 
 #include <charconv>
@@ -19,7 +19,7 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
-  // The value as Python writes it; nothing where the text is another.
+  // The value as Python writes it; nothing if the text is not such a value.
   std::optional<std::string> all() {
     auto value = any();
     skip_space();
@@ -42,7 +42,7 @@ class Reader {
   std::optional<std::string> sequence(char close) {
     std::string inside;
     size_t count = 0;
-    bool comma = true;  // an element may begin
+    bool comma = true;  // an element may follow
     ++at_;
     for (skip_space(); next() != close; skip_space()) {
       const auto element = comma ? any() : std::nullopt;
@@ -54,11 +54,11 @@ class Reader {
     }
     ++at_;
     if (close == ']') return "[" + inside + "]";
-    if (count == 1 && !comma) return inside;  // brackets around one value
+    if (count == 1 && !comma) return inside;  // parentheses around one value
     return "(" + inside + (count == 1 ? ",)" : ")");
   }
 
-  // Digits with single underscores between them, which are left out.
+  // Digits, without the single underscores that may separate them.
   std::string digits() {
     std::string result;
     while (is_digit(next()) ||

@@ -1,4 +1,4 @@
-// The generator's recurrence and seeding are the published ones; how words become numbers and samples is CPython's.
+// The recurrence and seeding are the published ones; the conversion of words to numbers and samples is CPython's.
 #include "evaluate/tasks/python_random.h"
 
 #include <bit>
@@ -71,7 +71,7 @@ uint32_t Random::below(uint32_t limit) {
 std::vector<int64_t> Random::sample(int64_t population, int64_t count) {
   CHECK(count >= 0 && count <= population, "a sample of ", count, " out of ", population);
   std::vector<int64_t> drawn(static_cast<size_t>(count));
-  // A pool where that is smaller than a set of what was drawn.
+  // As CPython does: a pool if that is smaller than a set of the drawn numbers.
   int64_t set_size = 21;
   if (count > 5)
     set_size +=

@@ -1,5 +1,5 @@
-// CPython's random.Random, draw for draw: the Mersenne Twister (Matsumoto and Nishimura, 1998) and how Python uses its
-// words.
+// CPython's random.Random with the same draws: the Mersenne Twister (Matsumoto and Nishimura, 1998) and Python's use of
+// its words.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class Random {
     word ^= (word << 15) & 0xEFC60000;
     return word ^ (word >> 18);
   }
-  // getrandbits(bits), 1 to 32 of them
+  // getrandbits(bits), with 1 to 32 bits
   uint32_t bits(int count);
   // randrange(limit), 0 < limit < 2³²
   uint32_t below(uint32_t limit);
@@ -34,14 +34,14 @@ class Random {
   }
   // sample(range(population), count), count ≤ population
   std::vector<int64_t> sample(int64_t population, int64_t count);
-  // One of choices(range(population), k=…); the sequence of calls gives the list.
+  // One element of choices(range(population), k=…); successive calls give the list.
   int64_t choice(int64_t population) { return static_cast<int64_t>(real() * static_cast<double>(population)); }
 
  private:
   void seed_by_number(uint32_t seed);
   void renew();
   std::array<uint32_t, 624> state_{};
-  size_t at_ = 624;  // of the next word; 624: the state is due to be renewed
+  size_t at_ = 624;  // index of the next word; 624: the state must be renewed
 };
 
 }  // namespace shiftron::python

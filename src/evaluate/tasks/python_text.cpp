@@ -1,4 +1,4 @@
-// Python's strings, by ICU where the Unicode tables are needed.
+// Python's string functions, with ICU where Unicode tables are needed.
 #include "evaluate/tasks/python_text.h"
 
 #include <unicode/brkiter.h>
@@ -37,7 +37,7 @@ std::unique_ptr<icu::RegexMatcher> matcher(const std::string& pattern, const icu
   return result;
 }
 
-// Bytes of the white space that `text` begins with.
+// Bytes of white space at the beginning of `text`.
 size_t leading_space(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
@@ -129,7 +129,7 @@ std::string capitalize(std::string_view text) {
   if (text.empty()) return {};
   const icu::UnicodeString whole = unicode(text);
   icu::UnicodeString first(whole, 0, whole.moveIndex32(0, 1));
-  // The whole is made lower case, as a sigma depends on its neighbours; no first character does.
+  // The whole text is converted to lower case, because a sigma depends on its neighbours; a first character does not.
   icu::UnicodeString lower = whole;
   lower.toLower(icu::Locale::getRoot());
   icu::UnicodeString lower_first = first;
@@ -190,7 +190,7 @@ bool is_integer(std::string_view text) {
   std::u32string characters = code_points(strip(text));
   if (!characters.empty() && (characters[0] == U'+' || characters[0] == U'-')) characters.erase(0, 1);
   int64_t digits = 0;
-  bool after_digit = false;  // where an underscore may stand
+  bool after_digit = false;  // an underscore may follow
   for (const char32_t character : characters) {
     if (character == U'_') {
       if (!after_digit) return false;

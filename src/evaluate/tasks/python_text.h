@@ -1,5 +1,5 @@
 // Strings as Python sees them: sequences of code points, with Python's white space, letter case and regular
-// expressions. All take and return UTF-8; bytes that are none count as U+FFFD.
+// expressions. All take and return UTF-8; invalid bytes count as U+FFFD.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ std::string utf8(std::u32string_view text);
 // len(text)
 int64_t length(std::string_view text);
 
-// Bytes of white space at the end: what str.rstrip() takes away.
+// Bytes of white space at the end, which str.rstrip() removes.
 size_t trailing_space(std::string_view text);
 
 // str.strip(), and its halves.
@@ -34,11 +34,11 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
 // str.split(separator); `separator` is not empty.
 std::vector<std::string> split(std::string_view text, std::string_view separator);
 
-// len(re.split(r"\s+", text)): white space at an end separates an empty part.
+// len(re.split(r"\s+", text)): white space at either end gives an empty part.
 int64_t count_split_by_space(std::string_view text);
 
-// re.sub(pattern, replacement, text), patterns and replacements as ICU writes them; "." leaves out \n alone. Where a
-// pattern means Python's \s, \w it says kSpaces, kWord inside brackets: ICU's differ.
+// re.sub(pattern, replacement, text), with patterns and replacements in ICU's syntax; "." matches all but \n. For
+// Python's \s and \w use kSpaces and kWord inside brackets, because ICU's differ.
 std::string substitute(const std::string& pattern, const std::string& replacement, std::string_view text);
 // The first group of the first match, or nothing.
 std::optional<std::string> first_group(const std::string& pattern, std::string_view text);

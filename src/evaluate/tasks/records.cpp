@@ -1,4 +1,4 @@
-// Readers of item files. A file is read whole: the largest benchmark has 50 MB.
+// Readers of item files. They read whole files, as the largest benchmark has 50 MB.
 #include "evaluate/tasks/records.h"
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;  // bytes
-constexpr int kDeepest = 64;  // copies and texts of a value are made by recursion
+constexpr int kDeepest = 64;  // copying and printing a value are recursive
 
-// The file's text without a byte order mark. Throws where it is compressed, Parquet or no UTF-8.
+// The file's text without a byte order mark. Throws if it is compressed, Parquet or not UTF-8.
 std::string text_of(const std::string& path, uint64_t limit = kLargestFile) {
   std::string text = read_file(path, limit);
   if (text.starts_with("PAR1")) {
@@ -54,11 +54,11 @@ bool fits_64_bits(std::string_view digits) {
          std::from_chars(digits.data(), end, above).ec == std::errc();
 }
 
-// JSON in which whole numbers of more than 64 bits stand in quotes: they would be read as the nearest of 53 bits, and
-// prompts and answers are made of their digits.
+// Puts whole numbers of more than 64 bits in quotes. Otherwise they would be rounded to 53 bits, but prompts and
+// answers need their digits.
 std::string with_large_numbers_as_texts(std::string_view json) {
   constexpr std::string_view kDigits = "0123456789";
-  constexpr size_t kMostDigits = 18;  // that fit in any case
+  constexpr size_t kMostDigits = 18;  // numbers with so many digits always fit
   return with_pieces_replaced(json, [&](std::string_view rest) -> JsonPiece {
     const char first = rest[0];
     if (first != '-' && kDigits.find(first) == std::string_view::npos) return {};
@@ -71,10 +71,10 @@ std::string with_large_numbers_as_texts(std::string_view json) {
   });
 }
 
-// `advice`: of text that is no JSON.
+// `advice`: for text that is not JSON.
 Json object_of(std::string_view text, const std::string& where, const std::string& advice) {
   const auto open = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
-  if (open > kDeepest) {  // it costs time
+  if (open > kDeepest) {  // only then, as the check takes time
     refuse_deep_json(text, kDeepest, [&] {
       throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out");
     });

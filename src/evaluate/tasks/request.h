@@ -9,11 +9,11 @@ namespace shiftron {
 
 enum class RequestKind { log_likelihood, rolling, generate };
 
-// Greedy, until one of the strings appears or so many tokens were made.
+// Greedy decoding until one of the strings appears or most_tokens tokens were generated.
 struct GenerationRules {
   std::vector<std::string> until{};
   int64_t most_tokens = 256;
-  bool states_most_tokens = false;  // asked for by the user or the task: reports then show it among what was asked
+  bool states_most_tokens = false;  // set by the user or the task: reports then list it with the request
 };
 
 struct Request {
@@ -23,8 +23,8 @@ struct Request {
 };
 
 struct Answer {
-  double log_likelihood = 0;  // sum of natural logarithms, each of float32; of a text 0, or NaN where logits were
-  bool greedy = false;        // each token of the continuation is the most likely one
+  double log_likelihood = 0;  // sum of natural logarithms in float32; 0 for a generated text, NaN if its logits were
+  bool greedy = false;        // each token of the continuation is the likeliest
   std::string text{};         // generated
 };
 

@@ -1,4 +1,4 @@
-// By libcrypto.
+// SHA-256 by libcrypto.
 #include "evaluate/tasks/sha256.h"
 
 #include <openssl/evp.h>

@@ -1,4 +1,4 @@
-// SHA-256, in which the harness states what a benchmark's items are.
+// SHA-256, with which the harness identifies a benchmark's items.
 #pragma once
 
 #include <string>

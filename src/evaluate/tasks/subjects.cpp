@@ -1,4 +1,4 @@
-// Names are facts of the datasets.
+// The names are those of the datasets.
 #include "evaluate/tasks/subjects.h"
 
 namespace shiftron {

@@ -1,4 +1,4 @@
-// The subjects of MMLU and CMMLU, as their files are named.
+// The subjects of MMLU and CMMLU, as in their file names.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace shiftron {
 
 struct SubjectArea {
-  std::string name;   // as its group is named
+  std::string name;   // as in its group's name
   std::string alias;  // in tables
   std::vector<std::string> subjects;
 };
@@ -15,7 +15,7 @@ std::vector<SubjectArea> mmlu_areas();
 
 struct ChineseSubject {
   std::string name;
-  std::string chinese;  // as the prompt calls it
+  std::string chinese;  // as in the prompt
 };
 std::vector<ChineseSubject> cmmlu_subjects();
 

@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kShotSeed = 1234;
 constexpr const char* kBetweenShots = "\n\n";
 
-// The texts of a definition, cut once.
+// The templates of a definition, parsed once.
 class Prompts {
  public:
   explicit Prompts(const TaskDefinition& task)
@@ -53,7 +53,7 @@ class Prompts {
       const std::vector<std::string> choices = choices_of(record);
       return context_.of(item, where) + task_.delimiter + choices[gold(record, choices.size())] + kBetweenShots;
     }
-    // Without an answer the harness ends the example with its question; a choice is one by its number.
+    // Without an answer the harness ends the example with its question. A choice always counts as an answer.
     return answer.empty() ? question : question + task_.delimiter + answer + kBetweenShots;
   }
 
@@ -176,7 +176,7 @@ Split split_of(const TaskDefinition& task, const std::string& split, const std::
   return read_split(dataset, task.part, split, data, user, {.keep_index = options.keep_cmmlu_index});
 }
 
-// Draws the examples of one item after the other.
+// Draws the examples of the items, one item after the other.
 class Shots {
  public:
   Shots(const TaskDefinition& task, const Prompts& prompts, Split pool, int64_t count)
@@ -214,7 +214,7 @@ class Shots {
       numbers.resize(static_cast<size_t>(count_));
       return numbers;
     }
-    // The pool holds the item more than once, and more than one of these was drawn.
+    // The pool contains the item more than once, and more than one of them was drawn.
     std::vector<int64_t> others;
     for (int64_t i = 0; i < size(); ++i) {
       if (!is_item(i)) others.push_back(i);
@@ -265,7 +265,7 @@ int64_t limited(int64_t items, double limit) {
   return static_cast<int64_t>(std::min(static_cast<double>(items), wanted));
 }
 
-// What a likelihood is divided by.
+// Refuses a task without text: likelihoods are divided by its size.
 void refuse_without_text(const LoadedTask& task) {
   if (task.definition.kind != TaskKind::rolling) return;
   const bool empty = std::ranges::all_of(task.items, [](const Item& item) { return item.bytes == 0; });

@@ -1,4 +1,4 @@
-// Benchmark tasks: which there are, what they ask, and what their files say.
+// Benchmark tasks: the registry, their requests and their files.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,19 +15,19 @@ namespace shiftron {
 struct Item {
   int64_t number = 0;  // in its split, from 0
   nlohmann::ordered_json
-      document{};                   // as it is hashed: the hub's columns in their order, with what processing appended
-  std::string target{};             // as it is hashed: Python's str() of the harness's target
-  std::vector<Request> requests{};  // in order of the choices; one where there are none
+      document{};                   // as hashed: the hub's columns in order, with the fields that preparation appended
+  std::string target{};             // as hashed: Python's str() of the harness's target
+  std::vector<Request> requests{};  // in order of the choices; one if there are no choices
   int64_t gold = -1;                // index of the right choice; −1: there are no choices
-  std::vector<std::string> choices{};  // by whose length acc_norm divides
-  std::string answer{};                // generate: the right one
+  std::vector<std::string> choices{};  // acc_norm divides by their length
+  std::string answer{};                // generate: the right answer
   double words = 0, bytes = 0;         // rolling: of the measured text
   std::string where{};                 // FILE:LINE
 };
 
 struct TaskOptions {
-  std::optional<int64_t> fewshot{};  // examples before each item; nothing: what the task takes by itself
-  double limit = 0;                  // items of each task: the first n; below 1 that share of them, rounded up; 0: all
+  std::optional<int64_t> fewshot{};      // examples before each item; unset: the task's default
+  double limit = 0;                      // items per task: the first n; below 1 a share of them, rounded up; 0: all
   std::optional<int64_t> most_tokens{};  // of a generated text
   bool keep_cmmlu_index = false;         // DatasetOptions::keep_index
 };
@@ -43,7 +43,7 @@ struct LoadedTask {
   const std::string& alias() const { return definition.alias.empty() ? name : definition.alias; }
 };
 
-// A group of a selection, with what lies below it.
+// A group of a selection, with its members.
 struct TaskGroup {
   GroupDefinition definition{};
   std::vector<std::string> groups{};  // directly below, in order
@@ -51,19 +51,19 @@ struct TaskGroup {
 };
 
 struct Selection {
-  std::vector<std::string> tasks{};  // each once, in the order in which they were asked for
-  std::vector<TaskGroup> groups{};   // that have metrics; a group before those in it
+  std::vector<std::string> tasks{};  // each once, in the order requested
+  std::vector<TaskGroup> groups{};   // groups with metrics; each before its subgroups
 };
 
 struct ListedTask {
   std::string name{};
   std::string help{};
   bool is_group = false;
-  bool own = false;                    // not of the harness
+  bool own = false;                    // not from the harness
   std::string dataset{};               // of the hub
   std::string origin{};                // of the original files
   std::string folder{};                // below --data
-  std::vector<std::string> files{};    // of which one for each split must be there; <part> is to be replaced
+  std::vector<std::string> files{};    // candidates, one of which must exist for each split; <part> is a placeholder
   std::vector<std::string> members{};  // of a group
 };
 
@@ -72,16 +72,16 @@ class TaskRegistry {
   TaskRegistry();  // with the built-in tasks
 
   // Names of tasks and groups, paths of task files (ending with .json), and perplexity:FILE. Throws one
-  // Error(bad_input) that names every unknown one and its nearest.
+  // Error(bad_input) that names every unknown name and the nearest known one.
   Selection select(const std::vector<std::string>& names);
 
-  // A leaf's items out of the files below `data`. Throws Error(bad_input).
+  // Loads a task's items from the files below `data`. Throws Error(bad_input).
   LoadedTask load(const std::string& name, const std::string& data, const TaskOptions& options = {}) const;
 
   const TaskDefinition& definition(const std::string& name) const;
   // Groups first, then tasks that are in no group with metrics.
   std::vector<ListedTask> list() const;
-  // Adds a task or replaces the one of its name.
+  // Adds a task, or replaces the one with the same name.
   void add(TaskDefinition task);
 
  private:
@@ -92,7 +92,7 @@ class TaskRegistry {
   std::vector<GroupDefinition> groups_;
 };
 
-// Items of a definition, for tests and for tasks that are in no registry.
+// Loads the items of a definition, for tests and for tasks in no registry.
 LoadedTask load_task(const TaskDefinition& definition, const std::string& data, const TaskOptions& options = {});
 
 }  // namespace shiftron

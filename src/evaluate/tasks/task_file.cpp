@@ -1,4 +1,4 @@
-// Reads a task file, and says all that is wrong with it at once.
+// Reads a task file, and reports all its faults at once.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -187,7 +187,7 @@ class TaskFile {
     }
   }
 
-  // Its examples are of the items that it asks.
+  // Whether its examples come from the items that it asks.
   static bool shows_what_it_asks(const TaskDefinition& task) {
     if (task.shot_split.empty()) return false;
     if (task.shot_split == task.split) return true;
@@ -272,7 +272,7 @@ class TaskFile {
       fault("shots_from", "must name the split that holds the examples");
   }
 
-  // Those that are named; else all that fit, but for those that ask more of a task.
+  // The named metrics; without names all that fit the kind of task, except those that need more from a task.
   void read_metrics(TaskDefinition& task) {
     std::vector<Metric> fitting;
     for (const Metric& metric : known_metrics()) {
@@ -313,7 +313,7 @@ class TaskFile {
   std::string faults_;
 };
 
-// Of the file's name without its ending, or of so many last parts of its path.
+// Made of the file's name without its ending, or of the last `parts` parts of its path.
 std::string perplexity_name(const std::string& path, size_t parts) {
   std::string name = std::filesystem::path(path).stem();
   if (parts > 0) {
@@ -326,7 +326,7 @@ std::string perplexity_name(const std::string& path, size_t parts) {
   }
   const auto is_odd = [](unsigned char c) { return c < 0x80 && !std::isalnum(c) && c != '-' && c != '.'; };
   std::replace_if(name.begin(), name.end(), is_odd, '_');
-  for (size_t i = 0; i < name.size();) {  // JSON holds UTF-8 alone
+  for (size_t i = 0; i < name.size();) {  // JSON must be UTF-8
     const size_t length = utf8_length(std::string_view(name).substr(i));
     if (length == 0) name[i] = '_';
     i += std::max<size_t>(length, 1);

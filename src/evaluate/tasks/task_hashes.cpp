@@ -1,4 +1,4 @@
-// As the harness writes them: doc_hash, prompt_hash, target_hash, task_hashes.
+// The harness's doc_hash, prompt_hash, target_hash and task_hashes.
 #include "evaluate/tasks/task_hashes.h"
 
 #include "core/check.h"

@@ -1,4 +1,4 @@
-// What says that two evaluations asked the same: the harness's SHA-256 of documents, prompts and targets.
+// Hashes that show whether two evaluations asked the same: the harness's SHA-256 of documents, prompts and targets.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@ namespace shiftron {
 
 struct ItemHashes {
   std::string document;  // of its JSON
-  std::string prompt;    // of the context of its first request
+  std::string prompt;    // of its first request's context
   std::string target;
 };
 ItemHashes hashes_of(const Item& item);
 
-// Of the hashes of all items, one behind the other.
+// SHA-256 of the concatenated hashes of all items.
 std::string task_hash(std::span<const Item> items);
 
 }  // namespace shiftron

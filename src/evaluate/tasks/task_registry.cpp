@@ -1,4 +1,4 @@
-// Names of tasks and groups, and what stands behind them.
+// Looks up tasks and groups by name.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,4 +1,4 @@
-// Templates: cut once, filled for each item.
+// Templates: parsed once, filled for each item.
 #include "evaluate/tasks/text_template.h"
 
 #include <charconv>
@@ -103,7 +103,7 @@ std::string keys_of(const Json& object) {
   return printable(keys);
 }
 
-// The part of `value` that `name` names, or nothing.
+// The part of `value` with that name or index; null if there is none.
 const Json* part_of(const Json& value, const std::string& name) {
   if (value.is_object()) {
     const auto found = value.find(name);

@@ -1,4 +1,4 @@
-// Texts with the columns of an item in them: "Question: {question|strip}\nAnswer:".
+// Text templates filled with the columns of an item: "Question: {question|strip}\nAnswer:".
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,13 +8,13 @@
 
 namespace shiftron {
 
-// A value out of an item: a column, parts of it behind dots (choices.text, options.0), then filters behind bars.
+// A value from an item: a column, parts of it after dots (choices.text, options.0), then filters after bars.
 class ItemValue {
  public:
   ItemValue() = default;
-  // Throws Error(bad_input), beginning with `where`, for an unknown filter and an empty name.
+  // Throws Error(bad_input), beginning with `where`, for an unknown filter or an empty name.
   ItemValue(std::string_view text, const std::string& where);
-  // Throws Error(bad_input), beginning with `where`: no such column, or one that a filter cannot take.
+  // Throws Error(bad_input), beginning with `where`, if there is no such column or a filter cannot be applied.
   nlohmann::ordered_json of(const nlohmann::ordered_json& item, const std::string& where) const;
   // A list of texts.
   std::vector<std::string> texts_of(const nlohmann::ordered_json& item, const std::string& where) const;
@@ -26,7 +26,7 @@ class ItemValue {
   std::vector<std::string> filters_;
 };
 
-// Braces hold an ItemValue that is a text or a number; {{ and }} are braces.
+// Braces contain an ItemValue that is a text or a number; {{ and }} are literal braces.
 class TextTemplate {
  public:
   TextTemplate() = default;
@@ -36,12 +36,12 @@ class TextTemplate {
  private:
   struct Piece {
     std::string literal;
-    ItemValue value;  // used where its text is not empty
+    ItemValue value;  // used if its text is not empty
   };
   std::vector<Piece> pieces_;
 };
 
-// The filters' names with what they do, for the document and for messages.
+// The filters' names with what they do, for the documentation and for messages.
 struct FilterHelp {
   const char* name;
   const char* help;

@@ -1,4 +1,4 @@
-// The steps in the order in which the harness takes them: each sees what those before it left.
+// The steps in the harness's order: each works on the result of the previous ones.
 #include "evaluate/tasks/wikitext.h"
 
 #include "evaluate/tasks/python_text.h"
@@ -13,7 +13,7 @@ struct Step {
   std::string from, to;
 };
 
-// What stands between two marks, without the white space inside of them.
+// Removes white space inside a pair of marks.
 Step closed_up(const std::string& open, const std::string& inside, const std::string& close, const std::string& shown) {
   const std::string space = std::string("[") + python::kSpaces + "]*";
   return {By::pattern, open + space + "(" + inside + "*?)" + space + close, shown};
@@ -21,7 +21,7 @@ Step closed_up(const std::string& open, const std::string& inside, const std::st
 
 std::vector<Step> steps() {
   std::vector<Step> all = {
-      {By::text, "s '", "s'"},  {By::pattern, "/' [0-9]/", "/'[0-9]/"},  // meant otherwise, but this is what it does
+      {By::text, "s '", "s'"},  {By::pattern, "/' [0-9]/", "/'[0-9]/"},  // a bug of the harness, kept to match it
       {By::text, " @-@ ", "-"}, {By::text, " @,@ ", ","},
       {By::text, " @.@ ", "."},
   };

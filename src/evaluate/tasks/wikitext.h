@@ -1,4 +1,4 @@
-// WikiText as it was before it was cut into tokens.
+// WikiText as it was before tokenization.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace shiftron {
 
-// Takes out the spaces and marks that WikiText put around punctuation, numbers, brackets and headings.
+// Removes the spaces and marks that WikiText put around punctuation, numbers, brackets and headings.
 std::string detokenized_wikitext(std::string_view page);
 
 }  // namespace shiftron
