@@ -4,15 +4,16 @@
     tests/check_words.py ROOT            checks the pages
     tests/check_words.py --self-test     checks this script
 
-Code spans, code blocks, HTML comments and the targets of links are not read. To add src/, launch/ or tests/, add them to TEXTS and say in
-prose() what is prose there.
+Of pages, code spans, code blocks, HTML comments and the targets of links are not read; of C++ only comments are. To add launch/ or tests/, add
+them to TEXTS and say in prose() what is prose there.
 """
 import fnmatch
 import pathlib
 import re
 import sys
 
-TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "experiments/**/README.md"]
+TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "experiments/**/README.md", "src/**/*.cpp", "src/**/*.h", "src/**/*.cu"]
+CODE = (".cpp", ".h", ".cu")
 
 # Pages that are not rewritten yet. The list may only shrink: what is in it is counted, not checked.
 NOT_YET = []
@@ -53,8 +54,20 @@ def spaced(pattern):
     return re.compile(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), re.I)
 
 
-def prose(text):
+def comments(text):
+    """The text of the same lines, without what is not in a comment. Its // become blanks too, so that a sentence runs on over lines."""
+    kept = []
+    for line in text.split("\n"):
+        line = re.sub(r'"(?:[^"\\]|\\.)*"', blank, line)  # a // in a string begins no comment
+        code, mark, comment = line.partition("//")
+        kept.append(" " * len(code + mark) + comment)
+    return "\n".join(kept)
+
+
+def prose(name, text):
     """The text of the same lines, without what is not prose."""
+    if name.endswith(CODE):
+        text = comments(text)
     for pattern in (r"(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$",  # code blocks
                     r"(?s)<!--.*?-->",
                     r"(?s)(`+)(?!`)(?:(?!\n\s*\n).)*?(?<!`)\1(?!`)",  # code spans, which end with their paragraph
@@ -68,7 +81,7 @@ def faults(name, text, exemptions=()):
     for page, exact, _ in exemptions:
         if fnmatch.fnmatch(name, page):
             text = re.sub(r"\s+".join(map(re.escape, exact.split())), blank, text)
-    text = prose(text)
+    text = prose(name, text)
     for pattern in FINE:
         text = spaced(pattern).sub(blank, text)
     found = [(text.count("\n", 0, match.start()) + 1, " ".join(match.group().split()), better)
@@ -140,6 +153,8 @@ def self_test():
         assert not faults("a.md", text), (text, faults("a.md", text))
     for pattern, _ in WORDS:  # each is shown to find something
         assert any(re.fullmatch(pattern, word, re.I) for words in FLAGGED.values() for word in words), pattern
+    told = ["// It goes", '  int told = f("// anew"); // on, behind `alike`']
+    assert [fault[:2] for fault in faults("a.cpp", "\n".join(told))] == [(1, "goes on"), (2, "behind")], "of C++ only comments are read"
     assert faults("a.md", "one\n\n```\nbehind\n```\n\ntwo behind")[0][0] == 7  # the line
     assert [line for line, _, _ in faults("a.md", "an unclosed ` tick\n\nbehind `it`")] == [3]
     exempt = [("docs/*.md", "beside it", "quoted")]
