@@ -68,10 +68,10 @@ TEST(CudaTiming, EmptiesTheCacheBeforeEachRunAndDoesNotCountThat) {
     const auto counter = std::make_shared<machine::Injection>();
     const machine::InjectionScope counted(counter);
     int runs = 0;
-    seconds = cuda::seconds_of(stream, cache, [&] {
-      machine::run_in_stream(stream, [] {});
-      ++runs;
-    });
+    seconds = std::min(seconds, cuda::seconds_of(stream, cache, [&] {
+                         machine::run_in_stream(stream, [] {});
+                         ++runs;
+                       }));
     EXPECT_EQ(counter->counted(machine::CallKind::copy), runs - 1);  // the first run loads code and is not timed
   }
   EXPECT_LT(seconds, emptying / 2);
