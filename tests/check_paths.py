@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails on a path named in the documents that is not there, and on an absolute path of some machine in any file.
+"""Fails on a path or an anchor named in the documents that is not there, and on an absolute path of some machine in any file.
 
 A path is: a link's target; a word in backticks that starts with a folder of the project or of src/, that ends in "/" or in a
 suffix after a "/", or that is a document of the root; in a code block, a word that starts with a folder of the project.
@@ -76,6 +76,24 @@ def files(root):
     return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.relative_to(root).parts[0] not in MADE | {".git"}]
 
 
+def anchors(text):
+    """Of the headings of a page, as hosting platforms name them."""
+    headings = re.findall(r"(?m)^#+ (.*)$", re.sub(r"(?s)```.*?```", "", text))
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def link_faults(document, text):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", re.sub(r"(?s)```.*?```", "", text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        page = document.parent / target if target else document
+        if not page.exists():
+            yield f"the link to {target} leads nowhere"
+        elif anchor and page.suffix == ".md" and anchor not in anchors(page.read_text(encoding="utf-8")):
+            yield f"{target or document.name} has no heading for the link to #{anchor}"
+
+
 def faults(root):
     for document in documents(root):
         text = document.read_text(encoding="utf-8")
@@ -83,9 +101,8 @@ def faults(root):
         for number, word in words_of(root, text):
             if not exists(root, word):
                 yield f"{name}:{number}: {word} is not there"
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-            if not re.match(r"[a-z]+:", target) and not (document.parent / target).exists():
-                yield f"{name}: the link to {target} leads nowhere"
+        for fault in link_faults(document, text):
+            yield f"{name}: {fault}"
     for line in files(root):
         path = root / line
         if not path.is_file() or path.suffix in {".h5", ".png", ".model"}:
