@@ -52,7 +52,7 @@ class RowsReader {
       write_arrived();
     });
   }
-  // Waits until all of it is written; nobody else may use the reader before.
+  // Waits until all of it is written. Until then no other thread may use the reader.
   void finish() {
     helper_.finish();
     std::swap(arrived_, coming_);

@@ -48,7 +48,7 @@ void warn_of_binding(const MpiSession& session, const std::string& command, Devi
 // instead of ending the process. For commands whose work is worth more than what they print.
 void outlive_failing_writes();
 
-// If a library's thread runs out of memory, nobody can catch its exception, and the process would abort. It then ends
+// If a library's thread runs out of memory, its exception cannot be caught, and the process would abort. It then ends
 // with the message and the exit code of a command that runs out of memory.
 void end_well_where_threads_lack_memory();
 

@@ -47,7 +47,7 @@ class DirectoryLock {
 
   enum class Hold { held, taken, removed };
   // taken: by another process, which saw no touch by this one; nothing may be written. removed: somebody deleted the
-  // lock or the directory, and nobody else holds it; see retake().
+  // lock or the directory, and no other process holds it; see retake().
   Hold look() const;
   // Creates the removed file again, and the directory if needed.
   void retake();

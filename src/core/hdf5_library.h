@@ -1,4 +1,4 @@
-// Only for hdf5_file.cpp: handles, errors and checks of the HDF5 library. It uses the library's types, so nobody else
+// Only for hdf5_file.cpp: handles, errors and checks of the HDF5 library. It uses the library's types, so no other file
 // includes it.
 #pragma once
 

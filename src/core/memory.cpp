@@ -21,7 +21,7 @@ namespace {
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Gap between tensors of an arena, where nobody may write.
+// Gap between tensors of an arena, which nothing may write to.
 #ifdef SHIFTRON_ADDRESS_SANITIZER
 constexpr int64_t kRedZone = kAlignment;
 #else

@@ -59,7 +59,7 @@ std::string memory_text() {
 }
 
 void release(DeviceKind kind, void* data) noexcept {
-  if (std::uncaught_exceptions() > 0) cudaDeviceSynchronize();  // nobody has waited for the work that uses it
+  if (std::uncaught_exceptions() > 0) cudaDeviceSynchronize();  // the work that uses it may still be running
   if (kind == DeviceKind::pinned) {
     cudaFreeHost(data);
   } else {

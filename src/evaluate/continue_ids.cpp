@@ -6,7 +6,6 @@
 #include "core/check.h"
 #include "data/documents.h"
 #include "data/id_documents.h"
-#include "parallel/agree.h"
 
 namespace shiftron {
 
@@ -54,7 +53,7 @@ void continue_prompts(const CheckpointModel& model, const std::vector<std::vecto
     longest = std::max(longest, fed.back().size());
   }
   Decoder decoder(model, world, share, static_cast<int64_t>(longest) + options.tokens, options.chunk);
-  told_by_first(world, [&] {
+  report_non_finite_once(world, [&] {
     for (const std::vector<int32_t>& ids : fed) {
       decoder.restart();
       std::vector<int32_t> made =

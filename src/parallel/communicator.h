@@ -13,7 +13,7 @@ namespace shiftron {
 
 enum class Reduction { sum, max };
 
-// A started operation. Until it has been waited for, nobody may touch what it writes or write what it reads; an arena
+// A started operation. Until it has been waited for, nothing may touch what it writes or write what it reads; an arena
 // waits for it before it takes the tensors back. Destroying a Work that nobody waited for makes the stream that started
 // it wait; while an exception unwinds, nothing waits.
 class [[nodiscard]] Work {
