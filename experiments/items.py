@@ -15,6 +15,7 @@ from definition import QUICK_TEXT
 from judge import DEFAULT_METRIC, judge, judge_value, values_of, verdict_of
 from run_values import Fault
 from side_by_side import Job
+from whole_file import write_whole
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHIFTRON = str((ROOT / quick_text.SHIFTRON).resolve())
@@ -31,9 +32,7 @@ def words_of(command, **fill):
 def keep_result(folder, result):
     """Writes result.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / "result.json.new"
-    unfinished.write_text(json.dumps(result, indent=1))
-    unfinished.replace(folder / "result.json")
+    write_whole(folder / "result.json", json.dumps(result, indent=1))
     return result
 
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "launch"
 # pylint: disable=wrong-import-position
 from run_values import Fault, Run, find, number
 from side_by_side import die_with_parent, guarded
+from whole_file import write_whole
 
 STEP = "{step}"
 
@@ -102,9 +103,7 @@ def main():
     for name in asked.value:
         number_of(content, name, words[0])
     asked.output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = asked.output.with_name(asked.output.name + ".new")
-    unfinished.write_bytes(done.stdout)
-    unfinished.replace(asked.output)
+    write_whole(asked.output, done.stdout)
     return 0
 
 

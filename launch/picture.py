@@ -8,6 +8,7 @@ import statistics
 import subprocess
 
 from run_values import Fault
+from whole_file import write_whole
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]  # distinguishable for colour-blind readers too
 TERMINALS = {"svg": "svg size 800,500 font 'sans,13' background '#ffffff'", "png": "png size 1000,625"}
@@ -86,14 +87,11 @@ def script(terminal, arms, value, x_label, is_compared=False, ticks=None):
 
 
 def keep(output, picture):
-    """Writes the picture by a rename, so that a full disk leaves the older one."""
-    unfinished = pathlib.Path(f"{output}.unfinished")
+    """Writes the picture. Raises Fault and leaves the older one if it cannot."""
     try:
-        unfinished.write_bytes(picture)
-        unfinished.replace(output)
+        write_whole(output, picture)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        place, is_full = shlex.quote(str(unfinished.parent)), error.errno in (errno.ENOSPC, errno.EDQUOT)
+        place, is_full = shlex.quote(str(pathlib.Path(output).parent)), error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise Fault(f"{output} cannot be written: {error.strerror}",
                     f"df -h {place}" if is_full else f"ls -ld {place} {shlex.quote(str(output))}", 1) from None
 

@@ -13,6 +13,7 @@ import time
 
 from foreign_text import say
 from run_values import Fault
+from whole_file import write_whole
 
 SAVED = 75  # the exit code of a run that saved and stopped
 PARENT_DEATH_SIGNAL = 1  # of prctl
@@ -135,9 +136,7 @@ class Scheduler:
         job = self.children.pop(child)
         if child.returncode == 0:
             self.finished[job.name] = job.key
-            unfinished = self.record.with_suffix(".new")
-            unfinished.write_text(json.dumps(self.finished, indent=1))
-            unfinished.replace(self.record)
+            write_whole(self.record, json.dumps(self.finished, indent=1))
             say(f"{job.label}: done, {duration(time.monotonic() - self.started[job.name][0])}")
         elif not (self.stops or self.is_out_of_time) or child.returncode not in (SAVED, -signal.SIGTERM, -signal.SIGKILL):
             code = child.returncode if child.returncode > 0 else 128 - child.returncode
