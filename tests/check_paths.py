@@ -5,6 +5,7 @@ A path is: a link's target; a word in backticks that starts with a folder of the
 suffix after a "/", or that is a document of the root; in a code block, a word that starts with a folder of the project.
 `*` and `{a,b}` are patterns. A part in CAPITALS is a placeholder, build/ and quickstart/ are made by commands: not checked.
 """
+import functools
 import itertools
 import pathlib
 import re
@@ -76,9 +77,10 @@ def files(root):
     return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.relative_to(root).parts[0] not in MADE | {".git"}]
 
 
-def anchors(text):
-    """Of the headings of a page, as hosting platforms name them."""
-    headings = re.findall(r"(?m)^#+ (.*)$", re.sub(r"(?s)```.*?```", "", text))
+@functools.lru_cache(maxsize=None)  # most pages are the target of many links
+def anchors(page):
+    """The names that hosting platforms give to the headings of a page."""
+    headings = re.findall(r"(?m)^#+ (.*)$", re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8")))
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
     return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in plain}
 
@@ -90,7 +92,7 @@ def link_faults(document, text):
         page = document.parent / target if target else document
         if not page.exists():
             yield f"the link to {target} leads nowhere"
-        elif anchor and page.suffix == ".md" and anchor not in anchors(page.read_text(encoding="utf-8")):
+        elif anchor and page.suffix == ".md" and anchor not in anchors(page.resolve()):
             yield f"{target or document.name} has no heading for the link to #{anchor}"
 
 
