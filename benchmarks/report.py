@@ -648,7 +648,7 @@ BLOCKS = {"machines": page_machines, "cpu": page_cpu, "gpu": page_gpu, "floor": 
 
 
 def page(text, results):
-    """docs/performance.md with what stands between its marks written anew."""
+    """Returns docs/performance.md with new tables between its marks."""
     for name, lines in BLOCKS.items():
         begin, end = f"<!--{name}-->\n", f"\n<!--/{name}-->"
         if text.count(begin) != 1 or text.count(end) != 1:
