@@ -24,7 +24,7 @@ def page(results, about):
              f"<table><tr><th>item</th><th>claim</th><th>verdict</th></tr>{rows}</table>"]
     for one in results:
         parts.append(f'<h2 id="{html.escape(one["item"])}">{html.escape(one["item"])}: {verdict(one["verdict"])}</h2>'
-                     f'<p>{html.escape(one["paper"])}. {html.escape(one["claim"])}</p><p>Expected: {html.escape(one["expected"])}</p><ul>'
+                     f'<p>{html.escape(". ".join(filter(None, (one["paper"], one["claim"]))))}</p><p>Expected: {html.escape(one["expected"])}</p><ul>'
                      + "".join(f"<li>{html.escape(check['text'])}: {verdict(check['verdict'])}</li>" for check in one["checks"]) + "</ul>"
                      + "".join(f"<p>{html.escape(note)}</p>" for note in one["notes"]))
         if one["picture"]:
