@@ -46,6 +46,8 @@ note("started-" + seed)
 os.makedirs(sys.argv[sys.argv.index("--output.directory") + 1], exist_ok=True)
 assert sys.argv[sys.argv.index("--device.threads") + 1] == "1"
 if seed == "2":
+    while not os.path.exists(os.path.join(folder, "out", "finished.json")):  # else seed 3 might start before seed 1 is recorded
+        time.sleep(0.01)
     print("first line\\nthe disk of seed 2 is full")
     sys.exit(70)
 if seed == "1" or os.path.exists(os.path.join(folder, "go")):
