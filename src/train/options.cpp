@@ -235,7 +235,7 @@ std::vector<Option> option_table() {
              PLACE(fault.evaluation_deadline), above(0)),
       option("fault.checkpoint_deadline", "seconds a save may take, and then the removal of older steps",
              PLACE(fault.checkpoint_deadline), above(0)),
-      option("fault.non_finite_in_row", "skipped steps in a row that end the run with 72",
+      option("fault.non_finite_in_row", "skipped steps in a row that end the run: with 72, or with 76 if they had no counted target",
              PLACE(fault.non_finite_in_row), kSize),
 
       required(option("output.directory", "the run's directory", PLACE(output.directory))),
