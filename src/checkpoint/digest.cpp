@@ -161,8 +161,7 @@ TensorDifference Comparison::of(const std::string& path, int index_a, int index_
   const ManifestTensor& x = a_.tensors()[static_cast<size_t>(index_a)];
   const ManifestTensor& y = b_.tensors()[static_cast<size_t>(index_b)];
   if (!(x.shape == y.shape) || (x.dtype != y.dtype && !options_.widen)) {
-    found.mismatch =
-        x.shape.text() + " of " + name_of(x.dtype) + " against " + y.shape.text() + " of " + name_of(y.dtype);
+    found.mismatch = x.shape.text() + " of " + name_of(x.dtype) + " vs. " + y.shape.text() + " of " + name_of(y.dtype);
     return found;
   }
   compare_elements(index_a, index_b, size_of(x.dtype) >= size_of(y.dtype) ? x.dtype : y.dtype, found);

@@ -54,11 +54,11 @@ struct FirstDifference {
 };
 
 struct TensorDifference {
-  std::string path;      // "parameters/final_norm.weight"
-  std::string mismatch;  // "only in the first", "[3] of float32 against [4] of float32", …; empty if the elements can
-                         // be compared
-  int64_t unequal = 0;   // elements whose bits differ
-  int64_t count = 0;     // elements
+  std::string path;         // "parameters/final_norm.weight"
+  std::string mismatch;     // "only in the first", "[3] of float32 vs. [4] of float32", …; empty if the elements can
+                            // be compared
+  int64_t unequal = 0;      // elements whose bits differ
+  int64_t count = 0;        // elements
   double max_absolute = 0;  // infinity if one is NaN
   double relative_l2 = 0;   // |a − b| / |a|; infinity if a = 0 ≠ b
   std::optional<FirstDifference> first;

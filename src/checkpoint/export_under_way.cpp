@@ -62,7 +62,7 @@ std::string number_of(const std::string& file) {
 }
 
 void refuse_taken(const std::string& name) {
-  if (is_there(name)) throw_bad_input(name, " is there already; choose a new name");
+  if (is_there(name)) throw_bad_input(name, " already exists; choose a new name");
 }
 
 }  // namespace
@@ -94,7 +94,8 @@ void ExportUnderWay::take() {
   create_directories_durably(parent_directory(temporary_));
   const bool made = !is_there(temporary_) && fs::create_directory(temporary_);
   if (!made && is_of_others(temporary_)) {
-    throw_bad_input(temporary_, " is there already and no remains of an export; rename it, or choose another name");
+    throw_bad_input(temporary_,
+                    " already exists and is not left over from an export; rename it, or choose another name");
   }
   lock_ = FileLock::take(mark_in(temporary_), made || !is_marked(temporary_));
   if (!lock_) refuse_running(name_);
@@ -169,7 +170,7 @@ void ExportUnderWay::finish_file(const std::string& file, const std::function<vo
 void require_room_for_export(const std::string& directory, uint64_t bytes) {
   const uint64_t room = free_disk_space(directory);
   if (room >= bytes) return;
-  throw_crash(directory, ": the export takes at least ", bytes, " bytes, ", room,
+  throw_crash(directory, ": the export needs at least ", bytes, " bytes, but only ", room,
               " are free; free space there, or choose another place");
 }
 

@@ -12,7 +12,8 @@
 namespace shiftron {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the format's numbers are read and written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "the format's numbers are read and written in little-endian order");
 
 constexpr char kMagic[] = {'G', 'G', 'U', 'F'};
 constexpr uint32_t kVersion = 3;
@@ -81,7 +82,7 @@ class Cursor {
   explicit Cursor(const FileDescriptor& file) : file_(file), size_(file.size()) {}
 
   [[noreturn]] void refuse(const std::string& fault) const {
-    throw_bad_input(file_.path(), ": ", fault, "; it is no GGUF file that this program reads, write it anew");
+    throw_bad_input(file_.path(), ": ", fault, "; this program cannot read this GGUF file, write it again");
   }
   uint64_t at() const { return at_; }
   uint64_t left() const { return size_ - at_; }
@@ -105,7 +106,7 @@ class Cursor {
       return text;
     } else if constexpr (std::is_same_v<T, bool>) {
       const auto value = take<uint8_t>();
-      if (value > 1) refuse("a truth value is " + std::to_string(value));
+      if (value > 1) refuse("a boolean is " + std::to_string(value));
       return value == 1;
     } else {
       T value;
@@ -145,7 +146,8 @@ GgufValue take_value(Cursor& cursor, const std::string& key) {
   if (!is_array && kind == kFloat32) return cursor.take<float>();
   if (!is_array && kind == kBool) return cursor.take<bool>();
   if (!is_array && kind == kString) return cursor.take<std::string>();
-  cursor.refuse("key " + shown_name(key) + " is of kind " + std::to_string(kind) + (is_array ? ", an array" : ""));
+  cursor.refuse("key " + shown_name(key) + " has the unsupported kind " + std::to_string(kind) +
+                (is_array ? ", an array" : ""));
 }
 
 // `begin` is counted from the first tensor's elements.
@@ -153,16 +155,16 @@ SafetensorsTensor take_tensor(Cursor& cursor) {
   SafetensorsTensor tensor{.name = cursor.take<std::string>(), .shape = {}};
   const std::string name = "tensor " + shown_name(tensor.name) + ": ";
   if (tensor.name.empty() || tensor.name.size() > kLongestGgufName)
-    cursor.refuse(name + "its name has no usual length");
+    cursor.refuse(name + "its name is empty or too long");
   const auto dims = cursor.take<uint32_t>();
-  if (dims > kMostGgufDims) cursor.refuse(name + std::to_string(dims) + " dims");
+  if (dims > kMostGgufDims) cursor.refuse(name + "it has " + std::to_string(dims) + " dims");
   for (uint32_t dim = 0; dim < dims; ++dim) tensor.shape.push_back(cursor.take<uint64_t>());
   std::ranges::reverse(tensor.shape);
   const auto number = cursor.take<uint32_t>();
   const SafetensorsType types[] = {SafetensorsType::F32, SafetensorsType::F16, SafetensorsType::BF16};
   const auto* type = std::ranges::find_if(types, [&](SafetensorsType known) { return number_of(known) == number; });
   if (type == std::end(types)) {
-    cursor.refuse(name + "is of type " + std::to_string(number) + ", read are F32, F16 and BF16");
+    cursor.refuse(name + "it has type " + std::to_string(number) + ", but only F32, F16 and BF16 are supported");
   }
   tensor.type = *type;
   tensor.begin = cursor.take<uint64_t>();
@@ -185,12 +187,12 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufEntry>& en
   header.add(static_cast<uint64_t>(entries.size()));
   std::set<std::string> names;
   for (const GgufEntry& entry : entries) {
-    CHECK(names.insert(entry.first).second, "key ", entry.first, " stands twice");
+    CHECK(names.insert(entry.first).second, "key ", entry.first, " appears twice");
     header.add_entry(entry);
   }
   uint64_t at = 0;
   for (const SafetensorsTensor& tensor : tensors) {
-    CHECK(names.insert("tensor " + tensor.name).second, "tensor ", tensor.name, " stands twice");
+    CHECK(names.insert("tensor " + tensor.name).second, "tensor ", tensor.name, " appears twice");
     CHECK(tensor.name.size() <= kLongestGgufName && tensor.shape.size() <= kMostGgufDims, tensor.name);
     header.add(tensor.name);
     header.add(static_cast<uint32_t>(tensor.shape.size()));
@@ -206,7 +208,7 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufEntry>& en
 }
 
 void GgufWriter::append(const void* data, uint64_t bytes) {
-  CHECK(tensor_ < bytes_.size() && bytes <= left_, bytes, " bytes are appended where ", left_, " are left");
+  CHECK(tensor_ < bytes_.size() && bytes <= left_, bytes, " bytes are appended, but ", left_, " are left");
   file_.append(data, static_cast<size_t>(bytes));
   left_ -= bytes;
   if (left_ == 0) next_tensor();
@@ -231,7 +233,7 @@ GgufFile::GgufFile(const std::string& path) : file_(FileDescriptor::open_for_rea
   cursor.read(magic, sizeof(magic));
   if (std::memcmp(magic, kMagic, sizeof(magic)) != 0) cursor.refuse("it does not begin with GGUF");
   const auto version = cursor.take<uint32_t>();
-  if (version != kVersion) cursor.refuse("it is of version " + std::to_string(version) + ", read is 3");
+  if (version != kVersion) cursor.refuse("it has version " + std::to_string(version) + ", but only 3 is supported");
   const auto tensors = cursor.take<uint64_t>(), entries = cursor.take<uint64_t>();
   if (tensors > kMostTensors || entries > kMostEntries) {
     cursor.refuse("its header says " + std::to_string(tensors) + " tensors and " + std::to_string(entries) + " keys");
@@ -239,14 +241,14 @@ GgufFile::GgufFile(const std::string& path) : file_(FileDescriptor::open_for_rea
   for (uint64_t i = 0; i < entries; ++i) {
     const auto key = cursor.take<std::string>();
     if (!entries_.emplace(key, take_value(cursor, key)).second)
-      cursor.refuse("key " + shown_name(key) + " stands twice");
+      cursor.refuse("key " + shown_name(key) + " appears twice");
   }
-  if (entries_.contains("general.alignment")) cursor.refuse("it states an alignment of its own");
+  if (entries_.contains("general.alignment")) cursor.refuse("it sets general.alignment, which is not supported");
   std::set<std::string> names;
   for (uint64_t i = 0; i < tensors; ++i) {
     tensors_.push_back(take_tensor(cursor));
     if (!names.insert(tensors_.back().name).second) {
-      cursor.refuse("tensor " + shown_name(tensors_.back().name) + " stands twice");
+      cursor.refuse("tensor " + shown_name(tensors_.back().name) + " appears twice");
     }
   }
   std::ranges::sort(tensors_, {}, &SafetensorsTensor::begin);
@@ -255,7 +257,7 @@ GgufFile::GgufFile(const std::string& path) : file_(FileDescriptor::open_for_rea
   for (SafetensorsTensor& tensor : tensors_) {
     if (tensor.begin != at) {
       cursor.refuse("tensor " + shown_name(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +
-                    " of the elements, the one before it ends at " + std::to_string(at));
+                    " of the elements, but the previous one ends at " + std::to_string(at));
     }
     if (first > size || at > size - first || tensor.bytes() > size - first - at) {
       cursor.refuse("tensor " + shown_name(tensor.name) + " " + tensor.shape_text() + " goes beyond its end");

@@ -32,7 +32,7 @@ std::string gguf_name(const HuggingFaceName& name) {
   for (const Ending& known : kEndings) {
     if (name.ours == ours + known.ours) return theirs + known.theirs;
   }
-  CHECK(false, "no name of GGUF for ", name.ours);
+  CHECK(false, "no GGUF name for ", name.ours);
 }
 
 std::vector<GgufEntry> entries_of(const GgufExport& how) {
@@ -113,7 +113,7 @@ FirstTokens::FirstTokens(TensorSource& source, int64_t tokens) : source_(source)
     const int index = source.find(TensorGroup::parameters, name);
     if (index < 0) continue;  // a tied head
     Shape& shape = tensors_[static_cast<size_t>(index)].shape;
-    CHECK(tokens <= shape[0], name, " has ", shape[0], " rows, ", tokens, " are wanted");
+    CHECK(tokens <= shape[0], name, " has ", shape[0], " rows, but ", tokens, " are needed");
     shape = {tokens, shape[1]};
   }
 }
@@ -123,8 +123,8 @@ void refuse_gguf_of(const ModelConfig& model) {
   if (most_previous_tokens(shift) > 0) {
     throw_bad_input("this model mixes previous tokens into its queries, keys or values (query ", shift.query, ", key ",
                     shift.key, ", value ", shift.value,
-                    "), which llama.cpp does not compute: it would run as another model. Take --format hf, which "
-                    "transformers runs with its shift, or train with shift.query, shift.key and shift.value 0");
+                    "), which llama.cpp cannot compute: it would run a different model. Use --format hf, which "
+                    "transformers runs with KV shift, or train with shift.query, shift.key and shift.value 0");
   }
 }
 

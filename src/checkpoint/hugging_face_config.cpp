@@ -65,7 +65,7 @@ class Keys {
   }
   std::string text(const char* key, const std::string& otherwise) const {
     if (!has(key)) return otherwise;
-    if (!at(key).is_string()) refuse(key, "must be a text");
+    if (!at(key).is_string()) refuse(key, "must be a string");
     return at(key).get<std::string>();
   }
 
@@ -81,11 +81,11 @@ std::vector<int64_t> tokens_of(const Keys& keys, const char* key, HuggingFaceCon
   const Json given = keys.at(key), listed = given.is_array() ? given : Json::array({given});
   std::vector<int64_t> tokens;
   for (const Json& token : listed) {
-    if (!token.is_number_integer()) keys.refuse(key, "must be a token's number, or a list of such");
+    if (!token.is_number_integer()) keys.refuse(key, "must be a token number or a list of token numbers");
     if (token.is_number_unsigned() && token.get<uint64_t>() < vocab)
       tokens.push_back(token.get<int64_t>());
     else
-      config.notes.push_back(keys.source() + ": " + key + " " + token.dump() + " is left out: tokens are 0 to " +
+      config.notes.push_back(keys.source() + ": " + key + " " + token.dump() + " is ignored: tokens are 0 to " +
                              std::to_string(vocab - 1));
   }
   return tokens;
@@ -111,10 +111,10 @@ void refuse_by_other_keys(const Keys& keys, int64_t head_dim) {
   const bool no_layer_slides = keys.has("sliding_window_layers") && keys.at("sliding_window_layers").empty();
   if (keys.has("sliding_window") && !no_layer_slides &&
       (!keys.has("use_sliding_window") || keys.flag("use_sliding_window"))) {
-    keys.refuse("sliding_window", "this model attends to all tokens before");
+    keys.refuse("sliding_window", "only attention to all previous tokens is supported");
   }
   if (keys.has("rope_dim") && keys.whole("rope_dim", {}) != head_dim) {
-    keys.refuse("rope_dim", "this model rotates whole heads, of " + std::to_string(head_dim));
+    keys.refuse("rope_dim", "RoPE must rotate whole heads, of " + std::to_string(head_dim));
   }
 }
 
@@ -123,29 +123,30 @@ double rope_base(const Keys& keys, const std::string& source, double otherwise) 
   constexpr const char* kNames[] = {"rope_scaling", "rope_parameters"};
   const auto stands = [&](const char* name) { return keys.has(name) && keys.at(name) != false; };
   if (stands(kNames[0]) && stands(kNames[1]) && keys.at(kNames[0]) != keys.at(kNames[1])) {
-    keys.refuse(kNames[0],
-                std::string("it differs from ") + kNames[1] + ", which stands there too; keep the one that is meant");
+    keys.refuse(kNames[0], std::string("it differs from ") + kNames[1] + ", which is also set; keep the right one");
   }
   for (const char* name : kNames) {
     if (!stands(name)) continue;
     if (keys.at(name) == true) keys.refuse(name, kUnscaled);
     if (!keys.at(name).is_object()) keys.refuse(name, "must be an object");
     if (std::ranges::any_of(keys.at(name), [](const Json& member) { return member.is_object(); })) {
-      keys.refuse(name,
-                  "this model rotates alike in every layer; of one kind of layers, its members stand here themselves");
+      keys.refuse(
+          name,
+          "RoPE must be the same in every layer; if there is only one kind of layer, put its members here directly");
     }
     const Keys rope(keys.at(name), source + ": " + name);
     const std::string untyped = rope.has("factor") ? "" : "default";
     if (rope.text("rope_type", rope.text("type", untyped)) != "default") keys.refuse(name, kUnscaled);
-    if (rope.positive("partial_rotary_factor", 1) != 1) keys.refuse(name, "this model rotates whole heads");
+    if (rope.positive("partial_rotary_factor", 1) != 1) keys.refuse(name, "RoPE must rotate whole heads");
     if (rope.has("rope_theta")) return rope.positive("rope_theta", 1);
   }
   return keys.positive("rope_theta", otherwise);
 }
 
 void read_kv_shift(const Keys& keys, HuggingFaceConfig& config) {
-  if (keys.flag("shift_residual")) keys.refuse("shift_residual", "this model's taps hold the token itself");
-  if (keys.has("shift_activation")) keys.refuse("shift_activation", "this model's shift is linear");
+  if (keys.flag("shift_residual"))
+    keys.refuse("shift_residual", "a residual around the shift is not supported: the taps include the current token");
+  if (keys.has("shift_activation")) keys.refuse("shift_activation", "an activation in the shift is not supported");
   const auto previous = [&](const char* key) { return static_cast<int>(keys.whole(key, {}, 0, kMostPrevious)); };
   ShiftConfig& shift = config.model.shift;
   shift.query = previous("shift_q");
@@ -154,15 +155,15 @@ void read_kv_shift(const Keys& keys, HuggingFaceConfig& config) {
   config.states_shift = true;
   const int64_t window = 1 + most_previous_tokens(shift);
   if (keys.whole("conv_window", window) != window) {
-    keys.refuse("conv_window", "the largest of shift_q, shift_k and shift_v makes it " + std::to_string(window));
+    keys.refuse("conv_window", "the largest of shift_q, shift_k and shift_v requires " + std::to_string(window));
   }
 }
 
 void read_canon(const Keys& keys, HuggingFaceConfig& config) {
   const std::string set = keys.text("canon_set", "");
-  if (!set.empty() && set != "B") keys.refuse("canon_set", "of Canon layers this model has B alone");
-  if (keys.flag("canon_bias")) keys.refuse("canon_bias", "this model's shift has no bias");
-  if (keys.flag("canon_activation")) keys.refuse("canon_activation", "this model's shift is linear");
+  if (!set.empty() && set != "B") keys.refuse("canon_set", "only Canon-B layers are supported");
+  if (keys.flag("canon_bias")) keys.refuse("canon_bias", "a bias in the shift is not supported");
+  if (keys.flag("canon_activation")) keys.refuse("canon_activation", "an activation in the shift is not supported");
   const int64_t kernel = keys.whole("canon_kernel", 4, 1, kMostPrevious + 1);
   if (!set.empty()) config.canon_kernel = kernel;
   config.canon_residual = !keys.has("canon_residual") || keys.flag("canon_residual");
@@ -170,7 +171,7 @@ void read_canon(const Keys& keys, HuggingFaceConfig& config) {
 
 void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
   if (keys.has("sliding_window_layers") && !keys.at("sliding_window_layers").empty()) {
-    keys.refuse("sliding_window_layers", "this model attends to all tokens before, in every layer");
+    keys.refuse("sliding_window_layers", "only attention to all previous tokens, in every layer, is supported");
   }
   ShiftConfig& shift = config.model.shift;
   shift.key = shift.value = static_cast<int>(keys.whole("conv_window", 2, 2, kMostPrevious + 1)) - 1;
@@ -185,11 +186,10 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
   const std::string name = keys.text("model_type", "");
   const auto type = std::ranges::find_if(kModelTypes, [&](const ModelType& known) { return name == known.name; });
   if (type == std::end(kModelTypes)) {
-    keys.refuse(
-        "model_type",
-        "read are llama, kv_shift_llama, LlamaCanon and baichuan_m1. Others may hold the same tensors and compute "
-        "something else by multipliers, soft caps, another rotation or layers without one; only a model that "
-        "is known to have none of these is read with model_type set to llama");
+    keys.refuse("model_type",
+                "supported are llama, kv_shift_llama, LlamaCanon and baichuan_m1. Other types may hold the same "
+                "tensors but compute something different: multipliers, soft caps, another rotation, or layers without "
+                "one. Set model_type to llama only if the model has none of these");
   }
   HuggingFaceConfig config{.model = {}, .form = type->form};
   ModelConfig& model = config.model;
@@ -202,11 +202,10 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
     keys.refuse("num_key_value_heads", "must divide " + std::to_string(model.heads) + " heads");
   if (!keys.has("head_dim") && model.hidden % model.heads != 0) {
     keys.refuse("num_attention_heads",
-                "must divide hidden_size " + std::to_string(model.hidden) + " where head_dim is not stated");
+                "must divide hidden_size " + std::to_string(model.hidden) + " if head_dim is not set");
   }
   model.head_dim = keys.whole("head_dim", model.hidden / model.heads);
-  if (model.head_dim % 2 != 0)
-    keys.refuse("head_dim", "heads of " + std::to_string(model.head_dim) + " have no two halves to rotate");
+  if (model.head_dim % 2 != 0) keys.refuse("head_dim", "RoPE needs an even head_dim");
   model.ffn = keys.whole("intermediate_size", {});
   model.vocab = keys.whole("vocab_size", {});
   model.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);
@@ -239,7 +238,7 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
   const ModelType& type = type_of(config.form);
   const int largest = most_previous_tokens(model.shift);
   CHECK(config.form != HuggingFaceForm::baichuan_m1 && (config.form != HuggingFaceForm::llama || largest == 0),
-        "a shift of ", largest, " is no ", type.name);
+        "a shift of ", largest, " is not possible in ", type.name);
   Json json = {{"architectures", {type.architecture}},
                {"model_type", type.name},
                {"vocab_size", model.vocab},

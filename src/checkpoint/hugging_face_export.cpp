@@ -135,16 +135,16 @@ void refuse_form(const HuggingFaceConfig& config) {
   const ModelConfig& model = config.model;
   const bool shifts = most_previous_tokens(model.shift) > 0;
   if (config.form == HuggingFaceForm::baichuan_m1)
-    throw_bad_input("Baichuan-M1 is read, not written; take llama, kv-shift or canon");
+    throw_bad_input("Baichuan-M1 can be imported, but not exported; use --as llama, kv-shift or canon");
   if (config.form == HuggingFaceForm::llama && shifts) {
-    throw_bad_input("a plain Llama has no KV shift and would compute something else; take kv-shift or canon");
+    throw_bad_input("a plain Llama has no KV shift and would compute something different; use --as kv-shift or canon");
   }
   if (config.form == HuggingFaceForm::llama && !heads_divide_width(model)) {
-    throw_bad_input("transformers loads no plain Llama whose width is not a multiple of its heads: hidden ",
+    throw_bad_input("transformers cannot load a plain Llama whose hidden size is not a multiple of its heads: hidden ",
                     model.hidden, ", heads ", model.heads,
-                    "; take --as kv-shift, which computes this model, with shifts of 0");
+                    "; use --as kv-shift, which computes the same with shifts of 0");
   }
-  if (config.form == HuggingFaceForm::canon && !shifts) throw_bad_input("this model has no KV shift; take llama");
+  if (config.form == HuggingFaceForm::canon && !shifts) throw_bad_input("this model has no KV shift; use --as llama");
 }
 
 }  // namespace

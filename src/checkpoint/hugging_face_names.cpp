@@ -23,7 +23,7 @@ std::string their_name(const std::string& prefix, const std::string& ending) {
   for (const Ending& known : kEndings) {
     if (ending == known.ours) return (prefix.empty() ? "" : "model." + prefix) + known.theirs;
   }
-  CHECK(false, "no name of Hugging Face for ", prefix, ending);
+  CHECK(false, "no Hugging Face name for ", prefix, ending);
 }
 
 std::string layer_prefix(int64_t layer) {

@@ -53,8 +53,8 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
                     "--norm-head, which does that once, at import");
   }
   if (model.layers > static_cast<int64_t>(files_.tensors().size())) {  // before anything is allocated for each layer
-    throw_bad_input(directory, ": config.json says ", model.layers, " layers, the files hold ", files_.tensors().size(),
-                    " tensors");
+    throw_bad_input(directory, ": config.json says ", model.layers, " layers, but the files hold only ",
+                    files_.tensors().size(), " tensors");
   }
   const bool is_tied = model.tie_embeddings;
   if (norm_head_) model.tie_embeddings = false;
@@ -100,7 +100,7 @@ HuggingFaceSource::Found HuggingFaceSource::find_taps(int64_t layer, int stream)
   const Entry* entry = take_if_there(prefix + kConvolutions[static_cast<size_t>(stream)]);
   const Entry* listed = take_if_there(prefix + kListed[static_cast<size_t>(stream)]);
   if (entry != nullptr && listed != nullptr) {
-    throw_bad_input(entry->file->path(), ": taps stand there twice, as ", entry->tensor->name, " and ",
+    throw_bad_input(entry->file->path(), ": taps are stored twice, as ", entry->tensor->name, " and ",
                     listed->tensor->name);
   }
   if (entry == nullptr) entry = listed;
@@ -112,7 +112,7 @@ HuggingFaceSource::Found HuggingFaceSource::find_taps(int64_t layer, int stream)
       shape == std::vector<uint64_t>{heads, count} || shape == std::vector<uint64_t>{1, 1, heads, 1, count};
   if (!known || count < 1 || count > kMostTaps) {
     throw_bad_input(entry->file->path(), ": tensor ", entry->tensor->name, " is ", entry->tensor->shape_text(),
-                    ", taps are [", heads, ", n] or [1, 1, ", heads, ", 1, n], n from 1 to ", kMostTaps);
+                    ", but taps must be [", heads, ", n] or [1, 1, ", heads, ", 1, n], n from 1 to ", kMostTaps);
   }
   return {values_of(*entry), static_cast<int64_t>(count)};
 }
@@ -124,7 +124,7 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
   if (!config_.canon_kernel) {
     if (const Entry* there = take_if_there(name); there != nullptr) {
       throw_bad_input(there->file->path(), ": tensor ", name,
-                      " is there, but config.json states no canon_set; set it to \"B\" if the tensor is meant");
+                      " exists, but config.json has no canon_set; set it to \"B\" to use the tensor");
     }
     return {};
   }
@@ -144,7 +144,7 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
       if (std::equal(kernel, kernel + width, kernel + channel * width)) continue;
       throw_bad_input(entry->file->path(), ": layer ", layer, ", ", kStreams[stream], " head ", head,
                       ": the kernel of channel ", channel, " in ", name,
-                      " differs from that of channel 0; this model has one for each head");
+                      " differs from that of channel 0; only one kernel per head is supported");
     }
     found.taps.insert(found.taps.end(), kernel, kernel + width);
     if (config_.canon_residual) found.taps.back() += 1;
@@ -165,12 +165,12 @@ std::vector<HuggingFaceSource::Found> HuggingFaceSource::stored_taps(int stream)
         "no taps: tensor " + attention_prefix(layer) + kConvolutions[static_cast<size_t>(stream)] + " is missing";
     if (config_.states_shift && found.count != stated + 1) {
       throw_bad_input(files_.directory(), ": config.json states ", stated, " previous tokens for the ", name,
-                      ", layer ", layer, " holds ",
+                      ", but layer ", layer, " holds ",
                       found.taps.empty() ? missing : "taps for " + std::to_string(found.count - 1));
     }
     if (found.taps.empty() != layers.front().taps.empty()) {
-      throw_bad_input(files_.directory(), ": of the taps for the ", name, " some layers hold none, others do: layer ",
-                      layer, " holds ", found.taps.empty() ? missing : "some, layer 0 holds none");
+      throw_bad_input(files_.directory(), ": only some layers hold taps for the ", name, ": layer ", layer, " holds ",
+                      found.taps.empty() ? missing : "some, but layer 0 holds none");
     }
   }
   for (Found& found : layers) {
@@ -194,7 +194,8 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
       throw_bad_input(files_.directory(), ": shift.", kStreams[stream], " ", asked, " is less than the ", stored - 1,
                       " previous tokens that the files hold");
     }
-    if (asked > kMostTaps - 1) throw_bad_input("shift.", kStreams[stream], " ", asked, ": at most ", kMostTaps - 1);
+    if (asked > kMostTaps - 1)
+      throw_bad_input("shift.", kStreams[stream], " ", asked, ": must be at most ", kMostTaps - 1);
     previous = asked;
     for (int64_t layer = 0; layer < config_.model.layers && asked > 0; ++layer) {
       const Found& found = layers[static_cast<size_t>(layer)];
@@ -249,7 +250,7 @@ void HuggingFaceSource::check_tied_head() {
   if (!equal) {
     throw_bad_input(head->file->path(),
                     ": tie_word_embeddings is true, but lm_head.weight is not model.embed_tokens.weight; "
-                    "set it to false in config.json if both are meant");
+                    "set it to false in config.json to use both");
   }
 }
 

@@ -38,7 +38,7 @@ class StrictOutline : public JsonOutline {
     return JsonOutline::end_object();
   }
   bool key(string_t& text) override {
-    if (!keys_.back().insert(text).second) refuse(source_ + ": key " + shown(text) + " stands twice in one object");
+    if (!keys_.back().insert(text).second) refuse(source_ + ": key " + shown(text) + " appears twice in one object");
     return true;
   }
 
@@ -55,7 +55,7 @@ nlohmann::json parse_strict_json(const std::string& text, const std::string& sou
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    refuse(source + ": no valid JSON: " + json_reason(error));
+    refuse(source + ": not valid JSON: " + json_reason(error));
   }
 }
 
@@ -104,7 +104,7 @@ uint64_t JsonFields::number(const char* key, uint64_t least, uint64_t most) cons
 const std::string& JsonFields::text(const char* key, size_t longest) const {
   const nlohmann::json& value = object_.at(key);
   if (!value.is_string() || value.get_ref<const std::string&>().size() > longest) {
-    fail(key, "is " + shown(value) + ", must be a text of at most " + std::to_string(longest) + " bytes");
+    fail(key, "is " + shown(value) + ", must be a string of at most " + std::to_string(longest) + " bytes");
   }
   return value.get_ref<const std::string&>();
 }

@@ -109,7 +109,8 @@ ManifestFile read_file_entry(const json& value, const std::string& source, size_
 ManifestBox read_box(const json& value, const std::string& source, size_t index, const Manifest& manifest) {
   const JsonFields fields(value, source, entry_name("boxes", index),
                           {"tensor", "offset", "extent", "file", "dataset", "byte_offset", "blocks"});
-  if (manifest.tensors.empty() || manifest.files.empty()) fields.fail("tensor", "has no tensor or no file to be in");
+  if (manifest.tensors.empty() || manifest.files.empty())
+    fields.fail("tensor", "refers to nothing: the manifest has no tensors or no files");
   ManifestBox box;
   box.tensor = static_cast<int>(fields.number("tensor", 0, manifest.tensors.size() - 1));
   box.file = static_cast<int>(fields.number("file", 0, manifest.files.size() - 1));
@@ -119,7 +120,7 @@ ManifestBox read_box(const json& value, const std::string& source, size_t index,
              .extent = read_shape(fields, "extent", 1, tensor.shape.dims())};
   for (int dim = 0; dim < tensor.shape.dims(); ++dim) {
     if (box.box.offset[dim] + box.box.extent[dim] > tensor.shape[dim]) {
-      fields.fail("extent", "is " + box.box.extent.text() + " at " + box.box.text() + ", outside of " + tensor.path() +
+      fields.fail("extent", "is " + box.box.extent.text() + " at " + box.box.text() + ", outside " + tensor.path() +
                                 " " + tensor.shape.text());
     }
   }
@@ -129,8 +130,9 @@ ManifestBox read_box(const json& value, const std::string& source, size_t index,
   }
   box.byte_offset = fields.number("byte_offset", 0, kMost);
   if (box.byte_offset + box.bytes > file.bytes) {
-    fields.fail("byte_offset", "is " + std::to_string(box.byte_offset) + ": " + tensor.path() + " ends behind " +
-                                   file.name + " of " + std::to_string(file.bytes) + " bytes");
+    fields.fail("byte_offset", "is " + std::to_string(box.byte_offset) + ": " + tensor.path() +
+                                   " ends after the end of " + file.name + ", which has " + std::to_string(file.bytes) +
+                                   " bytes");
   }
   const json& blocks = fields.array("blocks");
   const uint64_t expected = (box.bytes - 1) / manifest.block_bytes + 1;
@@ -163,12 +165,12 @@ std::string checked_hash(const std::string& text, const std::string& source) {
   const size_t begin = kHashBegin.size() + kHashDigits + kHashEnd.size();
   if (text.size() < begin || text.compare(0, kHashBegin.size(), kHashBegin) != 0 ||
       text.compare(kHashBegin.size() + kHashDigits, kHashEnd.size(), kHashEnd) != 0) {
-    throw Error(source + ": does not begin with its hash; it is damaged or no manifest", ExitCode::no_checkpoint);
+    throw Error(source + ": does not begin with its hash; it is damaged or not a manifest", ExitCode::no_checkpoint);
   }
   const std::string stated = text.substr(kHashBegin.size(), kHashDigits);
   const std::string actual = to_hex(xxh3_128(std::string_view(text).substr(begin)));
   if (stated != actual) {
-    throw Error(source + ": its hash is " + actual + ", it states " + stated + "; it is damaged",
+    throw Error(source + ": its hash is " + actual + ", but it states " + stated + "; it is damaged",
                 ExitCode::no_checkpoint);
   }
   return stated;
@@ -207,7 +209,7 @@ std::string to_text(const Manifest& manifest) {
   add("data_fingerprint", to_line(manifest.data_fingerprint));
   add("writer_layout", to_line({{"tp", writer.tp}, {"cp", writer.cp}, {"dp", writer.dp}, {"pp", writer.pp}}));
   const json state = parse_strict_json(manifest.state_json, "state");
-  CHECK(state.is_object(), "the trainer's state is no JSON object");
+  CHECK(state.is_object(), "the trainer's state is not a JSON object");
   add("state", to_line(state));
   add("configuration", to_line(manifest.configuration));
   add("tensors", lines(manifest.tensors, [](const ManifestTensor& tensor) -> json {
@@ -236,7 +238,8 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
   const JsonFields fields(root, source, "",
                           {"xxh3_128", "format", "version", "step", "block_bytes", "code_version", "data_fingerprint",
                            "writer_layout", "state", "configuration", "tensors", "files", "boxes"});
-  if (fields.text("format", kLongestName) != "shiftron-checkpoint") fields.fail("format", "is foreign");
+  if (fields.text("format", kLongestName) != "shiftron-checkpoint")
+    fields.fail("format", "must be shiftron-checkpoint");
   fields.number("version", 1, 1);
   Manifest manifest;
   manifest.hash = std::move(hash);
@@ -286,7 +289,7 @@ void check_state(const Manifest& manifest, const std::string& source) {
   for (const char* key : {"configuration", "trainer"}) {
     const auto found = state.find(key);
     if (found != state.end() && found->is_object()) continue;
-    throw Error(source + ": state." + key + (found == state.end() ? " is missing" : " is no object"),
+    throw Error(source + ": state." + key + (found == state.end() ? " is missing" : " is not an object"),
                 ExitCode::no_checkpoint);
   }
 }

@@ -36,11 +36,10 @@ constexpr std::array<std::array<const char*, 3>, 11> kKeys = {
      {"max_position_embeddings", "sequence_length", "seq_length"}}};
 
 [[noreturn]] void refuse_pickles(const std::string& directory, const std::string& file) {
-  throw_bad_input(
-      directory, " holds ", file,
-      ": it is a checkpoint as torch.distributed writes it, whose files are pickles. Pickles can run code and "
-      "are never read here; write model.safetensors out of it where it is trusted, by the lines of Python in "
-      "docs/interchange.md, and put config.json beside it");
+  throw_bad_input(directory, " holds ", file,
+                  ": it is a checkpoint of torch.distributed, whose files are pickles. Pickles can run code, so they "
+                  "are never read; if you trust it, convert it to model.safetensors with the lines of Python in "
+                  "docs/interchange.md, and put config.json next to it");
 }
 
 bool holds(const std::string& directory, const std::string& file) {
@@ -106,7 +105,7 @@ Json with_llama_keys(Json json, const std::string& path) {
     for (const char* name : names) {
       if (!has_key(json, name) || (given != nullptr && std::string_view(given) == name)) continue;
       if (given != nullptr && json[name] != value) {
-        throw_bad_input(path, ": ", given, " and ", name, " are the same size, and differ; keep one");
+        throw_bad_input(path, ": ", given, " and ", name, " are the same setting, but differ; keep one");
       }
       given = name;
       value = json[name];
@@ -154,13 +153,14 @@ uint64_t MegatronSource::count_layers() const {
     if (!number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) {
       numbers.insert(number);
     } else if (first != nullptr && layers_of(entry) != layers_of(*first)) {
-      throw_bad_input(entry.file->path(), ": tensor ", name, " is ", entry.tensor->shape_text(), ", ",
+      throw_bad_input(entry.file->path(), ": tensor ", name, " is ", entry.tensor->shape_text(), ", but ",
                       first->tensor->name, " holds ", layers_of(*first), " layers");
     }
   }
   const uint64_t layers = first != nullptr ? layers_of(*first) : numbers.size();
   if (layers > kMostLayers) {
-    throw_bad_input(files_.directory(), ": the files hold ", layers, " layers, read are at most ", kMostLayers);
+    throw_bad_input(files_.directory(), ": the files hold ", layers, " layers, but at most ", kMostLayers,
+                    " are supported");
   }
   return layers;
 }
@@ -174,7 +174,7 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
   int* const streams[] = {&shift.query, &shift.key, &shift.value};
   for (size_t stream = 0; stream < 3; ++stream) {
     *streams[stream] = previous[stream].value_or(0);
-    if (*streams[stream] > kMostPrevious) throw_bad_input("at most ", kMostPrevious, " previous tokens are mixed");
+    if (*streams[stream] > kMostPrevious) throw_bad_input("at most ", kMostPrevious, " previous tokens are supported");
   }
   for (const HuggingFaceName& name : hugging_face_names(config_.model)) {
     if (name.stream < 0) {
@@ -197,8 +197,9 @@ void MegatronSource::read_config(const std::string& path) {
   for (const auto& names : kKeys) {
     if ((names[0] == std::string("rope_theta") || names[0] == std::string("rms_norm_eps")) &&
         !json.contains(names[0])) {
-      throw_bad_input(path, ": ", names[0], " (or ", names[1], ", ", names[2],
-                      ") is missing, and no tensor says it; add what the model was trained with");
+      throw_bad_input(
+          path, ": ", names[0], " (or ", names[1], ", ", names[2],
+          ") is missing, and the tensors do not determine it; add the value that the model was trained with");
     }
   }
   const auto need = [&](const Entry* entry, const std::string& name, size_t dims) -> std::vector<uint64_t> {
@@ -225,7 +226,7 @@ void MegatronSource::read_config(const std::string& path) {
   const uint64_t layers = count_layers();
   otherwise("num_hidden_layers", layers);
   if (whole("num_hidden_layers") != layers) {
-    throw_bad_input(path, ": num_hidden_layers is ", json["num_hidden_layers"].dump(), ", the files hold ", layers,
+    throw_bad_input(path, ": num_hidden_layers is ", json["num_hidden_layers"].dump(), ", but the files hold ", layers,
                     " layers");
   }
   const uint64_t attended = in_layer(kProjection)[1], rows = in_layer(kQkv)[0];
@@ -233,7 +234,7 @@ void MegatronSource::read_config(const std::string& path) {
   if (whole("num_attention_heads") > 0) otherwise("head_dim", attended / whole("num_attention_heads"));
   if (whole("head_dim") > 0) otherwise("num_attention_heads", attended / whole("head_dim"));
   if (!json.contains("num_attention_heads")) {
-    throw_bad_input(path, ": num_attention_heads (or heads) is missing, and no tensor says it");
+    throw_bad_input(path, ": num_attention_heads (or heads) is missing, and the tensors do not determine it");
   }
   if (has_key(given, "group_query_attention") && given["group_query_attention"] == false) {
     otherwise("num_key_value_heads", whole("num_attention_heads"));
@@ -255,7 +256,8 @@ void MegatronSource::read_config(const std::string& path) {
                           static_cast<uint64_t>(model.head_dim);
   if (stated != rows) {
     throw_bad_input(path, ": num_attention_heads ", model.heads, ", num_key_value_heads ", model.kv_heads,
-                    " and head_dim ", model.head_dim, " make ", stated, " rows of ", kQkv, ", the files hold ", rows);
+                    " and head_dim ", model.head_dim, " imply ", stated, " rows of ", kQkv, ", but the files hold ",
+                    rows);
   }
 }
 

@@ -97,7 +97,7 @@ void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, 
   const uint64_t actual = hash.digest_64();
   if (actual != stated) {
     throw Error(file.path() + ": " + manifest_.dataset(box) + ": block " + std::to_string(index) + " at byte " +
-                    std::to_string(offset) + " hashes to " + to_hex(actual) + ", the manifest states " +
+                    std::to_string(offset) + " hashes to " + to_hex(actual) + ", but the manifest states " +
                     to_hex(stated) + "; it is damaged",
                 ExitCode::no_checkpoint);
   }
@@ -245,7 +245,7 @@ std::string read_manifest_file(const std::string& step_directory, const Manifest
   try {
     const FileDescriptor descriptor = FileDescriptor::open_for_reading(path);
     if (descriptor.size() != file.bytes) throw_crash(path, " has ", descriptor.size(), " bytes");
-    if (file.bytes > kLargestRead) throw_crash(path, " is too large, at most ", kLargestRead, " bytes are read");
+    if (file.bytes > kLargestRead) throw_crash(path, " is too large; at most ", kLargestRead, " bytes can be read");
     bytes.resize(file.bytes);  // only after both checks: a manifest may state any size
     descriptor.read_at(0, bytes.data(), bytes.size());
   } catch (const Error& error) {

@@ -38,23 +38,23 @@ std::string model_mismatch(const std::string& path, const Manifest& manifest,
     if (found == present.end()) {
       faults.push_back(tensor.path() + " is missing in the checkpoint");
     } else if (!(found->second->shape == tensor.shape)) {
-      faults.push_back(tensor.path() + " is " + found->second->shape.text() + " in the checkpoint, " +
+      faults.push_back(tensor.path() + " is " + found->second->shape.text() + " in the checkpoint, but " +
                        tensor.shape.text() + " in this model");
     } else if (found->second->dtype != tensor.dtype && !bare) {
-      types = std::string(name_of(found->second->dtype)) + " in the checkpoint, " + name_of(tensor.dtype) +
+      types = std::string(name_of(found->second->dtype)) + " in the checkpoint, but " + name_of(tensor.dtype) +
               " in this run: train.precision differs";
     }
   }
   for (const ManifestTensor& tensor : manifest.tensors) {
     if (whole && groups.count(tensor.group) > 0 && names.count(tensor.path()) == 0) {
-      faults.push_back(tensor.path() + " is in the checkpoint, not in this model");
+      faults.push_back(tensor.path() + " is in the checkpoint, but not in this model");
     }
   }
   if (faults.empty() && types.empty()) return "";
   if (faults.empty()) {
     return path + ": tensors are " + types +
-           "; leave it as it is, or read a copy of the parameters alone: shiftron checkpoint import " +
-           shell_word(path) + " --format shiftron --output RUN";
+           "; keep train.precision, or import only the parameters: shiftron checkpoint import " + shell_word(path) +
+           " --format shiftron --output RUN";
   }
   constexpr size_t kMostListed = 12;
   std::string text = path + " belongs to another model:";
@@ -75,10 +75,10 @@ std::string moments_fault(const std::string& path, const Manifest& manifest,
   if (!has_moments(expected) || has_moments(manifest.tensors)) return "";
   if (may_begin_without_moments(manifest.state_json)) return "";
   const nlohmann::json applied = applied_updates(manifest.state_json);
-  return path + " holds parameters alone, without the moments of the " +
+  return path + " holds only parameters, without the optimizer moments of the " +
          (applied.is_null() ? "" : applied.dump() + " ") +
-         "updates behind them: training cannot go on from it, evaluate and generate can; resume from the step that it "
-         "was made of, or begin a new run with its parameters: shiftron checkpoint import " +
+         "updates that led to them: training cannot resume from it, but evaluate and generate can use it; resume from "
+         "the step that it was made from, or start a new run with its parameters: shiftron checkpoint import " +
          shell_word(path) + " --format shiftron --output RUN";
 }
 
@@ -86,14 +86,15 @@ std::string moments_fault(const std::string& path, const Manifest& manifest,
 void tell_casts(const std::string& path, const Manifest& manifest, const ParameterSet& set, bool with_moments,
                 Log& log) {
   if (with_moments && set.training() && !has_moments(manifest.tensors)) {
-    log.info(path + " holds parameters alone: moments start at zero");
+    log.info(path + " holds only parameters: moments start at zero");
   }
   const DType masters = set.types().accumulation;
   const auto other = std::ranges::find_if(manifest.tensors, [&](const ManifestTensor& tensor) {
     return tensor.group == TensorGroup::parameters && tensor.dtype != masters;
   });
   if (other == manifest.tensors.end()) return;
-  log.warning(path + ": parameters of " + name_of(other->dtype) + " are read into " + name_of(masters) + " masters");
+  log.warning(path + ": parameters are converted from " + name_of(other->dtype) + " to " + name_of(masters) +
+              " masters");
 }
 
 std::string read_tokenizer(const std::string& step_directory, const Manifest& manifest) {
@@ -171,12 +172,12 @@ Order Chooser::next() {
       std::string present;
       for (const StepDirectory& entry : steps_) present += (present.empty() ? "" : ", ") + std::to_string(entry.step);
       return {Order::Kind::mismatch, "",
-              "step " + std::to_string(*which_) + " is not in " + directory_ + "; there " +
-                  (present.empty() ? "is none" : "are " + present)};
+              "step " + std::to_string(*which_) + " is not in " + directory_ +
+                  "; available steps: " + (present.empty() ? "none" : present)};
     }
     if (which_) {
       return {Order::Kind::no_valid, "",
-              "step " + std::to_string(*which_) + " of " + directory_ + " was asked for and is not valid:" + faults_};
+              "step " + std::to_string(*which_) + " of " + directory_ + " was requested, but is not valid:" + faults_};
     }
     return {Order::Kind::no_valid, "", "no valid checkpoint in " + directory_ + ":" + faults_};
   }
@@ -269,7 +270,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
       const bool sees_less = !leads && sees_other_files(order);
       refused = is_of_the_machine(error) || sees_less;
       fault = place_of(world.rank()) + ": " + as_error(error).what() +
-              (sees_less ? " (rank 0 sees all files of the step: look at the file system of this host)" : "");
+              (sees_less ? " (rank 0 sees all files of the step: check the file system of this host)" : "");
     }
     const std::string faults = joined(world.gather_text(refused ? "" : fault, 0));
     const std::string refusals = joined(world.gather_text(refused ? fault : "", 0));

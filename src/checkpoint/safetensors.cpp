@@ -22,7 +22,8 @@ constexpr char kMetadata[] = "__metadata__";
 constexpr uint64_t kLengthBytes = 8;           // before the header
 constexpr uint64_t kMostMetadata = 1'000'000;  // bytes of all keys and values
 
-static_assert(std::endian::native == std::endian::little, "the format's numbers are read and written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "the format's numbers are read and written in little-endian order");
 
 bool multiply(uint64_t a, uint64_t b, uint64_t& product) {
   return !__builtin_mul_overflow(a, b, &product);
@@ -55,13 +56,13 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == Place::metadata) {
       metadata_bytes_ += text.size();
       return (metadata_bytes_ <= kMostMetadata || refuse("__metadata__ is too long")) &&
-             (metadata.count(text) == 0 || refuse("key " + shown_name(text) + " stands twice in __metadata__"));
+             (metadata.count(text) == 0 || refuse("key " + shown_name(text) + " appears twice in __metadata__"));
     }
     if (place_ == Place::tensor) return true;
     if (text.size() > kLongestSafetensorsName)
       return refuse("the name " + shown_name(text) + " is longer than 512 bytes");
     if (text.empty()) return refuse("a tensor has no name");
-    if (!names_.insert(text).second) return refuse("tensor " + shown_name(text) + " stands twice");
+    if (!names_.insert(text).second) return refuse("tensor " + shown_name(text) + " appears twice");
     name_ = text;
     return true;
   }
@@ -87,7 +88,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_array() override {
     if (place_ == Place::offsets && offsets_ != 2)
-      return refuse("data_offsets of " + shown_name(*name_) + " are not two");
+      return refuse("data_offsets of " + shown_name(*name_) + " must be two numbers");
     return enter(Place::tensor);
   }
   bool number_unsigned(number_unsigned_t value) override {
@@ -98,7 +99,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       return true;
     }
     if (place_ != Place::offsets) return unexpected("a number");
-    if (offsets_ == 2) return refuse("data_offsets of " + shown_name(*name_) + " are more than two");
+    if (offsets_ == 2) return refuse("data_offsets of " + shown_name(*name_) + " must be two numbers");
     (offsets_++ == 0 ? current_.begin : current_.end) = value;
     return true;
   }
@@ -109,7 +110,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       metadata[key_] = text;
       return true;
     }
-    if (place_ != Place::tensor || key_ != "dtype") return unexpected("a text");
+    if (place_ != Place::tensor || key_ != "dtype") return unexpected("a string");
     if (std::exchange(has_type_, true)) return twice();
     const auto names = names_of(SafetensorsType{});
     const auto found = std::ranges::find_if(names, [&](const char* name) { return text == name; });
@@ -121,14 +122,14 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool null() override { return unexpected("null"); }
-  bool boolean(bool) override { return unexpected("a truth value"); }
+  bool boolean(bool) override { return unexpected("a boolean"); }
   bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
   bool number_float(number_float_t, const string_t& text) override {
     return unexpected("the number " + shown_name(text));
   }
   bool binary(binary_t&) override { return unexpected("binary data"); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    return refuse("its header is no valid JSON: " + json_reason(error));
+    return refuse("its header is not valid JSON: " + json_reason(error));
   }
 
  private:
@@ -141,12 +142,12 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (fault.empty()) fault = text;
     return false;
   }
-  bool twice() { return refuse("key " + shown_name(key_) + " of tensor " + shown_name(*name_) + " stands twice"); }
+  bool twice() { return refuse("key " + shown_name(key_) + " of tensor " + shown_name(*name_) + " appears twice"); }
   bool unexpected(const std::string& what) {
     std::string where = place_ == Place::start ? "" : " at " + shown_name(key_);
     if (place_ != Place::start && place_ != Place::metadata && name_ && key_ != *name_)
       where += " of " + shown_name(*name_);
-    return refuse("its header holds " + what + where + ", which the format does not have there");
+    return refuse("its header holds " + what + where + ", which the format does not allow there");
   }
 
   Place place_ = Place::start;
@@ -167,7 +168,7 @@ std::string size_fault(const HeaderReader::Found& found) {
   for (const uint64_t extent : tensor.shape) fits = fits && multiply(bytes, extent, bytes);
   if (!fits || !multiply(bytes, size_of(tensor.type), bytes)) return "its shape " + tensor.shape_text() + " overflows";
   if (found.end < found.begin || found.end - found.begin != bytes) {
-    return "data_offsets [" + std::to_string(found.begin) + ", " + std::to_string(found.end) + "] do not hold the " +
+    return "data_offsets [" + std::to_string(found.begin) + ", " + std::to_string(found.end) + "] do not match the " +
            std::to_string(bytes) + " bytes of shape " + tensor.shape_text() + " of " + to_string(tensor.type);
   }
   return "";
@@ -210,7 +211,7 @@ std::string header_of(const std::vector<SafetensorsTensor>& tensors,
   if (!metadata.empty()) header[kMetadata] = metadata;
   uint64_t at = 0;
   for (const SafetensorsTensor& tensor : tensors) {
-    CHECK(!header.contains(tensor.name), "tensor ", tensor.name, " stands twice");
+    CHECK(!header.contains(tensor.name), "tensor ", tensor.name, " appears twice");
     header[tensor.name] = {
         {"dtype", to_string(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.bytes()}}};
     at += tensor.bytes();
@@ -246,8 +247,8 @@ void require_weight_type(const std::string& path, const SafetensorsTensor& tenso
   const SafetensorsType known[] = {SafetensorsType::F64, SafetensorsType::F32, SafetensorsType::F16,
                                    SafetensorsType::BF16};
   if (std::ranges::find(known, tensor.type) != std::end(known)) return;
-  throw_bad_input(path, ": tensor ", tensor.name, " is of ", to_string(tensor.type),
-                  "; weights are read from F64, F32, F16 and BF16: write it anew in one of these");
+  throw_bad_input(path, ": tensor ", tensor.name, " has type ", to_string(tensor.type),
+                  ", but weights must be F64, F32, F16 or BF16; convert it to one of these");
 }
 
 uint64_t size_of(SafetensorsType type) {
@@ -286,15 +287,15 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor
   HeaderReader reader;
   const auto refuse = [&](const std::string& fault) {
     throw_bad_input(path, ": ", fault,
-                    reader.is_unknown_type ? "; this program knows no such type, write it anew in F32 or BF16"
-                                           : "; it is no whole safetensors file, fetch or write it anew");
+                    reader.is_unknown_type ? "; this type is not supported, convert it to F32 or BF16"
+                                           : "; it is not a complete safetensors file, download or write it again");
   };
   const uint64_t size = file_.size();
   if (size < kLengthBytes) refuse("it has " + std::to_string(size) + " bytes");
   uint64_t length = 0;
   file_.read_at(0, &length, kLengthBytes);
   if (length > kLargestSafetensorsHeader || length > size - kLengthBytes) {
-    refuse("its header is said to have " + std::to_string(length) + " bytes, the file has " + std::to_string(size));
+    refuse("its header claims " + std::to_string(length) + " bytes, but the file has " + std::to_string(size));
   }
   std::string header(static_cast<size_t>(length), '\0');
   file_.read_at(kLengthBytes, header.data(), header.size());
@@ -308,7 +309,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor
     const std::string name = "tensor " + shown_name(found.tensor.name) + ": ";
     if (const std::string fault = size_fault(found); !fault.empty()) refuse(name + fault);
     if (found.begin != at) {
-      refuse(name + "begins at byte " + std::to_string(found.begin) + ", the one before it ends at " +
+      refuse(name + "begins at byte " + std::to_string(found.begin) + ", but the previous one ends at " +
              std::to_string(at));
     }
     at = found.end;
@@ -316,7 +317,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor
     tensors_.push_back(std::move(found.tensor));
   }
   if (at != size - kLengthBytes - length) {
-    refuse("its tensors end at byte " + std::to_string(at) + " behind the header, the file at " +
+    refuse("its tensors end at byte " + std::to_string(at) + " after the header, but the file ends at " +
            std::to_string(size - kLengthBytes - length));
   }
   metadata_ = std::move(reader.metadata);
@@ -347,7 +348,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<
 }
 
 void SafetensorsWriter::append(const void* data, uint64_t bytes) {
-  CHECK(bytes <= left_, bytes, " bytes are appended where ", left_, " are left");
+  CHECK(bytes <= left_, bytes, " bytes are appended, but ", left_, " are left");
   file_.append(data, static_cast<size_t>(bytes));
   left_ -= bytes;
 }

@@ -16,13 +16,13 @@ using Json = nlohmann::ordered_json;
 
 [[noreturn]] void refuse_directory_without_safetensors(const std::string& directory) {
   refuse_lost_link(directory);
-  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
+  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is not a directory; check the path");
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string suffix = entry.path().extension();
     if (suffix != ".bin" && suffix != ".pt" && suffix != ".pth" && suffix != ".ckpt" && suffix != ".pkl") continue;
     throw_bad_input(directory, " holds ", entry.path().filename().string(),
-                    " and no safetensors. Pickled files can run code and are never read here; convert them where they "
-                    "are trusted: in Python, AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW)");
+                    " but no safetensors. Pickled files can run code, so they are never read; if you trust them, "
+                    "convert them in Python: AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW)");
   }
   throw_bad_input(directory, " holds neither model.safetensors nor model.safetensors.index.json; check the path");
 }
@@ -47,8 +47,8 @@ std::map<std::string, std::string> read_index(const std::string& path) {
              c == '-';
     });
     if (!plain || !name.ends_with(".safetensors")) {
-      throw_bad_input(path, ": tensor ", shown_name(tensor), " is said to be in ", shown_name(name),
-                      ", which is no name of a safetensors file beside it");
+      throw_bad_input(path, ": tensor ", shown_name(tensor), " should be in ", shown_name(name),
+                      ", which is not the name of a safetensors file next to it");
     }
     files[tensor] = name;
   }
@@ -98,8 +98,7 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : direc
   const bool is_single = name_exists(single), is_divided = name_exists(index);
   if (!is_single && !is_divided) refuse_directory_without_safetensors(directory);
   if (is_single && is_divided) {
-    throw_bad_input(directory,
-                    " holds model.safetensors and model.safetensors.index.json; take away the one that is not meant");
+    throw_bad_input(directory, " holds model.safetensors and model.safetensors.index.json; remove the wrong one");
   }
   std::map<std::string, std::string> stated;  // tensor → file
   std::set<std::string> names = {"model.safetensors"};
@@ -117,8 +116,8 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : direc
       }
       const auto place = stated.find(tensor.name);
       if (is_divided && (place == stated.end() || place->second != name)) {
-        throw_bad_input(index, ": tensor ", tensor.name, " is in ", name, ", the index says ",
-                        place == stated.end() ? "nothing of it" : place->second);
+        throw_bad_input(index, ": tensor ", tensor.name, " is in ", name, ", but the index ",
+                        place == stated.end() ? "does not list it" : "says " + place->second);
       }
     }
   }

@@ -34,7 +34,7 @@ const SafetensorsSource::Entry& SafetensorsSource::take(const std::string& name,
   if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", wanted, " is missing");
   if (entry->tensor->shape != shape) {
     throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(),
-                    ", config.json makes it ", wanted);
+                    ", but config.json requires ", wanted);
   }
   return *entry;
 }
@@ -64,7 +64,7 @@ void SafetensorsSource::refuse_unused(const std::vector<std::string>& ignored_en
   }
   if (unused == 0) return;
   if (unused > kMostNamed) names += "\n  and " + std::to_string(unused - kMostNamed) + " more";
-  throw_bad_input(files_.directory(), ": this model has no place for these tensors:", names);
+  throw_bad_input(files_.directory(), ": these tensors are not supported:", names);
 }
 
 int SafetensorsSource::find(TensorGroup group, const std::string& name) const {

@@ -154,8 +154,8 @@ void Save::make_room(uint64_t bytes) {
   if (room < bytes) return;
   for (; !older.empty() && !fits(); older.pop_back()) {
     remove_step(older.back(), options_.at_point);
-    log_.warning("removed " + older.back().path + " before step " + std::to_string(content_.step) +
-                 " is saved: the disk has no room for both; checkpoint.keep is " + std::to_string(keep_.keep));
+    log_.warning("removed " + older.back().path + " before saving step " + std::to_string(content_.step) +
+                 ", because the disk has no space for both; checkpoint.keep is " + std::to_string(keep_.keep));
   }
 }
 
@@ -173,13 +173,13 @@ void Save::prepare(uint64_t bytes) {
       valid = false;
       log_.warning(final_ + " is not valid and will be set aside: " + error.what());
     }
-    if (valid) throw_crash(final_, " is there already and valid; nothing is overwritten");
+    if (valid) throw_crash(final_, " already exists and is valid; nothing is overwritten");
   }
   make_room(bytes);
-  require_space(directory_, bytes, "lower checkpoint.keep, remove directories superseded-* and broken-*, or free some");
+  require_space(directory_, bytes,
+                "lower checkpoint.keep, remove directories superseded-* and broken-*, or free other space");
   if (!fs::create_directory(temporary_)) {
-    throw_crash(temporary_,
-                ", which an interrupted save left, cannot be removed; change its permissions, or remove it");
+    throw_crash(temporary_, ", left by an interrupted save, cannot be removed; change its permissions, or remove it");
   }
   fsync_directory(directory_);
   at("directory made");

@@ -108,7 +108,7 @@ void read_back(const FileDescriptor& file, Manifest& part, int threads) {
   const FileHashes hashes = hash_file(file, segments, part.block_bytes, {}, threads);
   for (size_t i = 0; i < order.size(); ++i) {
     if (hashes.blocks[i] != order[i]->block_hashes) {
-      throw_crash(file.path(), ": ", part.dataset(*order[i]), " reads back other bytes than were written");
+      throw_crash(file.path(), ": ", part.dataset(*order[i]), " does not read back as written");
     }
   }
   part.files.front().bytes = file.size();
@@ -142,12 +142,11 @@ void require_readable(const std::string& temporary, const Manifest& manifest, co
   const std::string fault = first_file_fault(temporary, manifest);
   if (!fault.empty()) {
     throw_crash(fault,
-                "; where several hosts write a step, all must see the same directory: put it on a file system that "
-                "they share");
+                "; all hosts that write a step must see the same directory: put it on a file system that they share");
   }
   if (text.size() > kLargestManifest) {
-    throw_crash("the manifest would have ", text.size(), " bytes, of which ", kLargestManifest,
-                " are read: raise parallel.bucket_elements, or take fewer ranks");
+    throw_crash("the manifest would have ", text.size(), " bytes, but at most ", kLargestManifest,
+                " can be read: raise parallel.bucket_elements, or use fewer ranks");
   }
   check_tiling(parse_manifest(text, "manifest to be written"), "manifest to be written");
 }
@@ -163,7 +162,7 @@ Hdf5Type stored_type(DType dtype) {
     case DType::bfloat16:
       return Hdf5Type::u16;
     default:
-      CHECK(false, "a checkpoint of ", name_of(dtype));
+      CHECK(false, "checkpoints cannot hold ", name_of(dtype));
   }
 }
 
@@ -190,7 +189,7 @@ uint64_t most_bytes(const CheckpointContent& content) {
 void require_space(const std::string& directory, uint64_t bytes, const std::string& advice) {
   const uint64_t available = free_disk_space(directory);
   if (available >= bytes) return;
-  throw_crash("free space on the disk of ", directory, " is ", available, " bytes, the checkpoint needs ", bytes, "; ",
+  throw_crash("the disk of ", directory, " has ", available, " bytes free, but the checkpoint needs ", bytes, "; ",
               advice);
 }
 

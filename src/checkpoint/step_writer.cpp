@@ -83,10 +83,10 @@ void StepWriter::find_tensors() {
       const auto [found, is_new] = indices_.try_emplace(box.tensor.path(), -1);
       if (!is_new) continue;
       found->second = source_.find(box.tensor.group, box.tensor.name);
-      if (found->second < 0) throw_bad_input(box.tensor.path(), " is to be written, and is not in what is read");
+      if (found->second < 0) throw_bad_input(box.tensor.path(), " is missing in the source");
       const ManifestTensor& there = source_.tensors()[static_cast<size_t>(found->second)];
       if (!(there.shape == box.tensor.shape)) {
-        throw_bad_input(box.tensor.path(), " is ", there.shape.text(), ", is to be written as ",
+        throw_bad_input(box.tensor.path(), " is ", there.shape.text(), " in the source, but must be written as ",
                         box.tensor.shape.text());
       }
     }
@@ -97,13 +97,13 @@ void StepWriter::prepare() const {
   at("begin");
   create_directories_durably(directory_);
   if (fs::exists(fs::symlink_status(final_))) {
-    throw_bad_input(final_, " is there already; nothing is overwritten: choose another place");
+    throw_bad_input(final_, " already exists, and nothing is overwritten: choose another place");
   }
   fs::remove_all(temporary_);
   at("swept");
   uint64_t bytes = most_bytes(step_.content);
   for (const StepFile& file : step_.files) bytes += most_bytes(file, options_.block_bytes);
-  require_space(directory_, bytes, "free some, or choose another place");
+  require_space(directory_, bytes, "free space there, or choose another place");
   fs::create_directory(temporary_);
   fsync_directory(directory_);
   at("directory made");

@@ -88,7 +88,8 @@ void refuse_inside_a_step(const std::string& directory) {
   const fs::path whole = fs::weakly_canonical(fs::absolute(directory), ignored);
   for (fs::path above = whole; above.has_relative_path(); above = above.parent_path()) {
     if (!step_of(above.filename().string()) || !fs::exists(above / kManifestName, ignored)) continue;
-    throw_bad_input(directory, " lies in the step ", above.string(), ", into which nothing is written; name another");
+    throw_bad_input(directory, " is inside the checkpoint step ", above.string(),
+                    ", which must not change; choose another directory");
   }
 }
 
@@ -118,11 +119,11 @@ void throw_step_has_gone(const std::string& step_directory) {
   std::string newest;
   const auto steps = list_steps(parent_directory(without_slashes_at_end(step_directory)));
   if (!steps.empty()) {
-    newest = "; the newest step there is " + steps.front().path;
+    newest = "; the newest step is " + steps.front().path;
   }
   throw Error(step_directory +
-                  " is not there, or no longer: retention of a running training removes old steps; take another one, or "
-                  "raise checkpoint.keep" +
+                  " does not exist, or no longer: a running training removes old steps; use another step, or raise "
+                  "checkpoint.keep" +
                   newest,
               ExitCode::no_checkpoint);
 }
@@ -134,8 +135,8 @@ void pass_on_other_than_faults(const std::string& step_directory, const Error& e
 
 std::string unreadable_step(const std::string& step_directory, const std::string& reason) {
   const std::string step = without_slashes_at_end(step_directory);
-  return step + " could not be read, which says nothing of its content: " + reason +
-         "\nstart again when it can be read; to resume from an older step, take this one away first: mv " +
+  return step + " could not be read, but its content may be valid: " + reason +
+         "\nstart again when it can be read; to resume from an older step, move this one away first: mv " +
          shell_word(step) + " " + shell_word(step + ".unreadable");
 }
 
@@ -153,7 +154,7 @@ Manifest read_manifest(const std::string& step_directory) {
   check_state(manifest, path);
   const auto named = step_of(file_name(step_directory));
   if (named && *named != manifest.step) {
-    throw Error(path + ": holds step " + std::to_string(manifest.step) + ", its directory is named for step " +
+    throw Error(path + ": holds step " + std::to_string(manifest.step) + ", but its directory is named for step " +
                     std::to_string(*named),
                 ExitCode::no_checkpoint);
   }
@@ -166,7 +167,7 @@ std::string file_fault(const std::string& step_directory, const Manifest& manife
   try {
     const uint64_t bytes = FileDescriptor::open_for_reading(path).size();
     if (bytes == stated.bytes) return "";
-    return path + ": has " + std::to_string(bytes) + " bytes, the manifest states " + std::to_string(stated.bytes) +
+    return path + ": has " + std::to_string(bytes) + " bytes, but the manifest states " + std::to_string(stated.bytes) +
            lost(manifest, file, bytes);
   } catch (const Error& error) {
     pass_on_other_than_faults(step_directory, error);
@@ -208,9 +209,10 @@ void sweep_temporaries(const std::string& directory, Log& log) {
   for (const std::string& path : list_temporaries(directory)) {
     try {
       fs::remove_all(path);
-      log.info("removed what an interrupted save or removal left: " + path);
+      log.info("removed the remains of an interrupted save or removal: " + path);
     } catch (const fs::filesystem_error& error) {
-      log.warning("what an interrupted save or removal left stays: " + std::string(as_error(error).what()));
+      log.warning("cannot remove the remains of an interrupted save or removal: " +
+                  std::string(as_error(error).what()));
     }
   }
 }
@@ -284,7 +286,7 @@ std::vector<int64_t> supersede_later_steps(const std::string& directory, int64_t
   for (const StepDirectory& entry : list_steps(directory)) {
     if (entry.step <= step) break;
     const std::string path = set_aside(entry.path, "superseded-");
-    log.warning("training goes on from step " + std::to_string(step) + ": " + entry.path + " is now " + path);
+    log.warning("training resumes from step " + std::to_string(step) + ": " + entry.path + " is now " + path);
     renamed.push_back(entry.step);
   }
   return renamed;

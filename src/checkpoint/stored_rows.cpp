@@ -74,7 +74,7 @@ int StoredRows::find(const std::string& name) const {
   if (index < 0) throw_bad_input("parameters/", name, " is missing in the checkpoint");
   const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
   if (!(tensor.shape == shape)) {
-    throw_bad_input(tensor.path(), " is ", tensor.shape.text(), " in the checkpoint, its configuration makes it ",
+    throw_bad_input(tensor.path(), " is ", tensor.shape.text(), " in the checkpoint, but its configuration requires ",
                     shape.text());
   }
   return index;

@@ -24,18 +24,17 @@ struct Rule {
 };
 
 const std::vector<Rule>& rules() {
-  static const char* const silu = "this model's activation is silu, and nothing is added or cut";
-  static const char* const gated = "this model's MLP is SwiGLU";
-  static const char* const every_token = "this model attends to all tokens before";
-  static const char* const by_rope = "this model knows positions by RoPE alone";
+  static const char* const silu = "only the activation silu is supported, without additions or clamping";
+  static const char* const gated = "only SwiGLU MLPs are supported";
+  static const char* const every_token = "only attention to all previous tokens is supported";
+  static const char* const by_rope = "only RoPE positions are supported";
   static const char* const softmax =
-      "this model's attention is the softmax of products over the root of the head's size";
-  static const char* const no_factor =
-      "this model multiplies neither embeddings nor what layers add nor logits by a number";
+      "only softmax attention with products divided by the root of the head's size is supported";
+  static const char* const no_factor = "factors for embeddings, residuals or logits are not supported";
   static const std::vector<Rule> list = {
       {{"attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "add_qkv_bias", "add_bias_linear"},
        {false},
-       "this model has no biases"},
+       "biases are not supported"},
       {{"hidden_act", "hidden_activation", "activation_func"},
        {"silu", "swish", "F.silu", "torch.nn.functional.silu"},
        silu},
@@ -46,30 +45,32 @@ const std::vector<Rule>& rules() {
       {{"gated_linear_unit", "swiglu"}, {true}, gated},
       {{"rotary_percent", "rotary_percentage", "rotary_pct", "partial_rotary_factor"},
        {1},
-       "this model rotates whole heads"},
+       "RoPE must rotate whole heads"},
       {{"rotary_interleaved", "rope_interleaved", "rope_interleave"},
        {false},
-       "this model rotates halves, as Hugging Face's Llama does"},
-      {{"rope_version"}, {"huggingface"}, "this model rotates halves, as Hugging Face's Llama does"},
-      {{"no_rope_freq"}, {0}, "this model rotates in every layer"},
-      {{"no_rope_layers"}, {1}, "this model rotates in every layer"},
-      {{"no_rope_layer_interval"}, {}, "this model rotates in every layer"},
+       "RoPE must rotate halves, as Hugging Face's Llama does"},
+      {{"rope_version"}, {"huggingface"}, "RoPE must rotate halves, as Hugging Face's Llama does"},
+      {{"no_rope_freq"}, {0}, "RoPE must be applied in every layer"},
+      {{"no_rope_layers"}, {1}, "RoPE must be applied in every layer"},
+      {{"no_rope_layer_interval"}, {}, "RoPE must be applied in every layer"},
       {{"position_embedding_type"}, {"rope", "rotary"}, by_rope},
       {{"alibi", "use_alibi"}, {false}, by_rope},
       {{"use_rope_scaling"}, {false}, kUnscaled},
       {{"rotary_seq_len_interpolation_factor", "seq_len_interpolation_factor", "scale_factor"}, {1}, kUnscaled},
-      {{"normalization"}, {"RMSNorm", "rmsnorm"}, "this model's norms are RMSNorm"},
+      {{"normalization"}, {"RMSNorm", "rmsnorm"}, "only RMSNorm is supported"},
       {{"layernorm_zero_centered_gamma", "apply_layernorm_1p", "rms_norm_add_unit_offset"},
        {false},
-       "this model's norms multiply by the weight itself"},
+       "norms must multiply by the weight itself, not by 1 + weight"},
       {{"qk_layernorm", "qk_norm", "use_qk_norm", "qk_l2_norm"},
        {false},
-       "this model has no norms of queries and keys"},
+       "norms of queries and keys are not supported"},
       {{"parallel_residual", "use_parallel_residual", "apply_residual_connection_post_layernorm"},
        {false},
-       "this model's MLP comes behind its attention, each with a norm in front"},
-      {{"transformer_block_type"}, {"pre_ln"}, "this model's layers have a norm in front of each part"},
-      {{"enable_mhc_connections", "enable_hyper_connections"}, {false}, "this model has one stream between its layers"},
+       "the MLP must follow the attention, each after its own norm"},
+      {{"transformer_block_type"}, {"pre_ln"}, "only layers with a norm before each part are supported"},
+      {{"enable_mhc_connections", "enable_hyper_connections"},
+       {false},
+       "only one residual stream between layers is supported"},
       {{"window_size"}, {Json({-1, -1}), Json({-1, 0})}, every_token},
       {{"layer_types"}, {"full_attention"}, every_token},
       {{"attention_chunk_size"}, {}, every_token},
@@ -78,17 +79,17 @@ const std::vector<Rule>& rules() {
       {{"softmax_scale", "attention_multiplier", "query_pre_attn_scalar", "clip_qkv"}, {}, softmax},
       {{"normalize_attention_scores"}, {true}, softmax},
       {{"softmax_type"}, {"vanilla"}, softmax},
-      {{"attn_logit_softcapping", "final_logit_softcapping"}, {}, "this model cuts neither products nor logits"},
-      {{"attention_output_gate"}, {false}, "this model's attention has no gate"},
-      {{"multi_latent_attention"}, {false}, "this model has a matrix for keys and one for values"},
+      {{"attn_logit_softcapping", "final_logit_softcapping"}, {}, "soft caps of products or logits are not supported"},
+      {{"attention_output_gate"}, {false}, "a gate in the attention is not supported"},
+      {{"multi_latent_attention"}, {false}, "only attention with separate key and value matrices is supported"},
       {{"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "scale_emb",
         "mup_embedding_mult", "mup_output_mult"},
        {1},
        no_factor},
       {{"scale_depth", "dim_model_base"}, {}, no_factor},
       {{"use_mup"}, {false}, no_factor},
-      {{"num_moe_experts", "num_experts"}, {}, "this model has no experts"},
-      {{"quantization_config"}, {}, "quantised weights are not read: write them in F32 or BF16"}};
+      {{"num_moe_experts", "num_experts"}, {}, "experts are not supported"},
+      {{"quantization_config"}, {}, "quantised weights are not supported: convert them to F32 or BF16"}};
   return list;
 }
 
@@ -107,9 +108,9 @@ Json parse_their_config(const std::string& text, const std::string& source) {
     Json json = Json::parse(text);
     if (json.is_object()) return json;
   } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(source, ": no valid JSON: ", json_reason(error));
+    throw_bad_input(source, ": not valid JSON: ", json_reason(error));
   }
-  throw_bad_input(source, ": it is no JSON object");
+  throw_bad_input(source, ": it is not a JSON object");
 }
 
 Json read_their_config(const std::string& path, uint64_t limit) {

@@ -9,7 +9,7 @@ namespace shiftron {
 
 using TheirConfig = nlohmann::ordered_json;  // an object
 
-inline constexpr char kUnscaled[] = "this model rotates by rope_theta alone, without scaling";  // a reason to refuse
+inline constexpr char kUnscaled[] = "scaling of RoPE is not supported, only rope_theta";  // a reason to refuse
 
 // From a text. Throws Error(bad_input) that begins with `source`: no JSON, no object, nested deeper than kDeepestJson.
 TheirConfig parse_their_config(const std::string& text, const std::string& source);

@@ -44,7 +44,7 @@ std::vector<std::string> hash_faults(const std::string& path, const Manifest& ma
     }
   }
   if (faults.empty() && actual.whole != file.hash) {
-    faults.push_back(path + ": is damaged" + (boxes.empty() ? "" : " outside of its tensors"));
+    faults.push_back(path + ": is damaged" + (boxes.empty() ? "" : " outside its tensors"));
   }
   return faults;
 }
@@ -71,13 +71,13 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
     if (info.type != stored_type(dtype) || info.shape.size() > kMaxDims || !(shape == box->box.extent) ||
         info.byte_offset != box->byte_offset || info.byte_size != box->bytes) {
       faults.push_back(path + ": dataset " + name + " is " + to_string(info.type) + " " + shape.text() + " at byte " +
-                       std::to_string(info.byte_offset) + ", the manifest states " + to_string(stored_type(dtype)) +
+                       std::to_string(info.byte_offset) + ", but the manifest states " + to_string(stored_type(dtype)) +
                        " " + box->box.extent.text() + " at byte " + std::to_string(box->byte_offset));
     }
     const bool is_half = dtype == DType::bfloat16, has_attribute = file.has_attribute(name, kTypeAttribute);
     if (is_half != has_attribute || (is_half && file.text_attribute(name, kTypeAttribute) != name_of(dtype))) {
       faults.push_back(path + ": dataset " + name + ": attribute " + kTypeAttribute + " must " +
-                       (is_half ? std::string("be ") + name_of(dtype) : "not be there"));
+                       (is_half ? std::string("be ") + name_of(dtype) : "not exist"));
     }
   }
   return faults;
@@ -128,20 +128,19 @@ void refuse_other_than_a_step(const std::string& directory) {
   if (!std::filesystem::is_directory(directory)) {
     const bool lies_with_steps = !list_steps(std::filesystem::path(directory + "/..").lexically_normal()).empty();
     if (is_step_name(directory) && lies_with_steps && step_has_gone(directory)) throw_step_has_gone(directory);
-    throw_bad_input(directory, " is no directory; check the path");
+    throw_bad_input(directory, " is not a directory; check the path");
   }
   if (name_exists(directory + "/" + kManifestName)) return;
   for (const std::string& place : {directory, directory + "/checkpoints"}) {
     const std::vector<StepDirectory> steps = list_steps(place);
     if (steps.empty()) continue;
-    throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName, "); its newest step is ",
-                    steps.front().path, ", `shiftron checkpoint list ", shell_word(directory), "` names all");
+    throw_bad_input(directory, " is not a checkpoint step (it has no ", kManifestName, "); its newest step is ",
+                    steps.front().path, "; `shiftron checkpoint list ", shell_word(directory), "` lists all");
   }
   if (const std::string format = import_format_of(directory); !format.empty()) {
-    throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName,
-                    "); it seems to be a model of ", format == "hf" ? "Hugging Face's transformers" : "Megatron-LM",
-                    ": `shiftron checkpoint import ", shell_word(directory), " --format ", format,
-                    " --output RUN` makes a step of it");
+    throw_bad_input(directory, " is not a checkpoint step (it has no ", kManifestName, "); it looks like a model for ",
+                    format == "hf" ? "Hugging Face transformers" : "Megatron-LM", ": `shiftron checkpoint import ",
+                    shell_word(directory), " --format ", format, " --output RUN` converts it to a step");
   }
 }
 

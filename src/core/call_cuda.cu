@@ -32,14 +32,13 @@ void check_call(cudaError_t status, const char* call) {
   if (status == cudaErrorMemoryAllocation) throw_no_memory(call, said);
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
     throw_bad_input(call, ": ", said,
-                    "; this program was built for other GPUs than this one: compute capability 8.0 or later is needed, "
-                    "and CMAKE_CUDA_ARCHITECTURES names the kinds that a build serves (docs/gpu.md)");
+                    "; this build has no code for this GPU, which needs compute capability 8.0 or later and an entry "
+                    "in CMAKE_CUDA_ARCHITECTURES (docs/gpu.md)");
   }
   throw_crash(call, ": ", said,
-              is_late(status)
-                  ? "; it may be of work that the GPU was given before: CUDA_LAUNCH_BLOCKING=1 tells where, "
-                    "with pipeline stages compute-sanitizer"
-                  : "");
+              is_late(status) ? "; earlier work of the GPU may have caused it: set CUDA_LAUNCH_BLOCKING=1 to find it, "
+                                "or use compute-sanitizer if there are pipeline stages"
+                              : "");
 }
 
 }  // namespace shiftron::cuda

@@ -14,9 +14,10 @@ namespace shiftron::cuda {
 void check_call(cudaError_t status, const char* call);
 // For CUDA and its libraries.
 [[noreturn]] inline void throw_no_memory(const std::string& call, const std::string& said) {
-  throw_bad_input(call, ": ", said,
-                  "; end what else uses this GPU, or lower train.micro_batch, set parallel.recompute=full, or raise "
-                  "parallel.tp or parallel.pp");
+  throw_bad_input(
+      call, ": ", said,
+      "; stop other programs on this GPU, or lower train.micro_batch, set parallel.recompute=full, or raise "
+      "parallel.tp or parallel.pp");
 }
 
 }  // namespace shiftron::cuda

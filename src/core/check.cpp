@@ -12,7 +12,7 @@ namespace shiftron {
 Error as_error(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
-    return Error("not enough memory for this work; free some, or take smaller sizes", ExitCode::bad_input);
+    return Error("not enough memory; free some, or use smaller sizes", ExitCode::bad_input);
   }
   if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&exception)) {
     const int number = error->code().value();

@@ -150,7 +150,7 @@ State state_of(const std::string& path, const Holder& holder, const std::string&
       told = true;
       tell(directory + " was locked by process " + std::to_string(holder.process) + " on " + holder.host + " at " +
            holder.since + "; waiting up to " + std::to_string(static_cast<int>(timing.patience)) +
-           " s for a sign of life from there");
+           " s to see whether it still runs");
     }
     sleep_seconds(std::min(0.1, timing.touch / 2));
     const std::optional<std::string> now = trace_of(path);
@@ -167,7 +167,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& ad
     : directory_(directory), folder_(directory + "/" + kName), timing_(timing) {
   std::minstd_rand random(std::random_device{}());
   for (int tries = 1; !try_to_take(advice, tell); ++tries) {  // another process came or went in the meantime
-    if (tries == kMostTries) throw_crash("cannot lock ", directory, ": its folder ", folder_, " changes all the time");
+    if (tries == kMostTries) throw_crash("cannot lock ", directory, ": other processes keep changing ", folder_);
     sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
   }
   try {

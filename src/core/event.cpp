@@ -23,7 +23,7 @@ void Event::wait_on_host() const {
 
 double Event::seconds_since(const Event& earlier) const {
   if (mark_ != nullptr && earlier.mark_ != nullptr) return mark_->seconds_since(*earlier.mark_);
-  CHECK(mark_ == nullptr && earlier.mark_ == nullptr, "events of two devices have no time between them");
+  CHECK(mark_ == nullptr && earlier.mark_ == nullptr, "cannot measure the time between events of two devices");
   return std::chrono::duration<double>(time_ - earlier.time_).count();
 }
 

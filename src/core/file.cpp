@@ -140,8 +140,8 @@ void FileDescriptor::read_at(uint64_t offset, void* data, size_t bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_system_error("read", path_, errno);
     if (got == 0) {
-      throw_crash("cannot read ", path_, ": it ends at byte ", offset + done, ", ", bytes, " bytes from byte ", offset,
-                  " were asked for");
+      throw_crash("cannot read ", path_, ": it ends at byte ", offset + done, ", but ", bytes, " bytes from byte ",
+                  offset, " are needed");
     }
     done += static_cast<size_t>(got);
   }
@@ -221,9 +221,9 @@ std::string lost_link(const std::string& path) {
     if (error != ENOENT && error != ENOTDIR && error != ELOOP) return "";
     std::error_code ignored;
     return part.string() + " is a symbolic link to " + fs::read_symlink(part, ignored).string() +
-           (error == ELOOP ? ", which leads in a circle; make it lead to the file"
-                           : ", which is not there; mount what holds it, or fetch it (`dvc pull`, `git annex get`, a "
-                             "download), or make the link lead to it");
+           (error == ELOOP ? ", which is part of a loop; point it to the file"
+                           : ", which does not exist; mount its file system, fetch it (`dvc pull`, `git annex get`, a "
+                             "download), or fix the link");
   }
   return "";
 }
@@ -255,8 +255,7 @@ std::string state_of_files(const std::string& path) {
 std::string read_file(const std::string& path, uint64_t limit) {
   FileDescriptor file = FileDescriptor::open_for_reading(path);
   const auto refuse = [&] {
-    throw_bad_input(path, " is longer than ", limit,
-                    " bytes, the most that is read of a file of this kind; check the path");
+    throw_bad_input(path, " is longer than ", limit, " bytes, the limit for this kind of file; check the path");
   };
   if (file.size() > limit) refuse();  // before its memory is allocated
   std::string content;
@@ -336,7 +335,7 @@ void rename_to_new_name_durably(const std::string& from, const std::string& to) 
     if (!std::filesystem::exists(std::filesystem::symlink_status(to, ignored))) return rename_durably(from, to);
     error = EEXIST;
   }
-  if (error == EEXIST) throw_bad_input(to, " is there already; choose a new name");
+  if (error == EEXIST) throw_bad_input(to, " already exists; choose a new name");
   if (error != 0) throw_system_error("rename to", to, error);
   fsync_directory(parent_directory(to));
 }
@@ -350,7 +349,8 @@ uint64_t free_disk_space(const std::string& path) {
 void throw_unwritable(const std::string& option, const std::string& path, const std::exception& reason) {
   if (const auto* error = dynamic_cast<const Error*>(&reason); error != nullptr && error->code() == ExitCode::bad_input)
     throw;
-  throw_bad_input(option, " ", path, " cannot be written (", reason.what(), "); give another, or make room in it");
+  throw_bad_input(option, " ", path, " cannot be written (", reason.what(),
+                  "); choose another path, or free space there");
 }
 
 std::string parent_directory(const std::string& path) {

@@ -98,7 +98,7 @@ std::string text_of_variable_length(hid_t attribute, hid_t type, const std::stri
   readable(H5Aread(attribute, type, static_cast<void*>(&text)), path, where);
   const std::unique_ptr<char, herr_t (*)(void*)> owner(text, H5free_memory);
   const size_t length = text == nullptr ? 0 : ::strnlen(text, kLongestText + 1);
-  if (length > kLongestText) throw_bad_input(place(path, where), ": not a text of at most ", kLongestText, " bytes");
+  if (length > kLongestText) throw_bad_input(place(path, where), ": not a string of at most ", kLongestText, " bytes");
   return {text, length};
 }
 
@@ -228,7 +228,7 @@ std::string Hdf5File::text_attribute(const std::string& object, const std::strin
   const LibraryLock lock;
   return with_attribute(file_, path_, object, name, [&](hid_t attribute, hid_t type, const std::string& where) {
     if (H5Tget_class(type) != H5T_STRING || H5Tget_size(type) > kLongestText) {
-      throw_bad_input(place(path_, where), ": not a text of at most ", kLongestText, " bytes");
+      throw_bad_input(place(path_, where), ": not a string of at most ", kLongestText, " bytes");
     }
     if (H5Tis_variable_str(type) > 0) return text_of_variable_length(attribute, type, path_, where);
     std::string value(H5Tget_size(type), '\0');

@@ -19,15 +19,14 @@ std::recursive_mutex& library_mutex() {
 void check_storage(hid_t dataset, const std::string& path, const std::string& name) {
   const Handle properties(readable(H5Dget_create_plist(dataset), path, name), H5Pclose);
   if (H5Pget_external_count(properties) != 0) {
-    throw_bad_input(place(path, name), ": its data lie in another file; that is refused");
+    throw_bad_input(place(path, name), ": its data is in another file, which is not supported");
   }
   if (H5Pget_nfilters(properties) != 0) {
-    throw_bad_input(place(path, name),
-                    ": it is filtered (compressed); rewrite it without filters, by h5repack -f NONE");
+    throw_bad_input(place(path, name), ": it is filtered (compressed); remove the filters with h5repack -f NONE");
   }
   const H5D_layout_t layout = H5Pget_layout(properties);
   if (layout != H5D_CONTIGUOUS && layout != H5D_COMPACT) {
-    throw_bad_input(place(path, name), ": chunked or virtual; rewrite it in one piece, by h5repack -l CONTI");
+    throw_bad_input(place(path, name), ": it is chunked or virtual; make it contiguous with h5repack -l CONTI");
   }
 }
 
@@ -90,7 +89,7 @@ void check_links(hid_t file, const std::string& path, const std::string& dataset
       throw_bad_input(path, " has no dataset ", dataset);
     }
     if (link.type != H5L_TYPE_HARD) {
-      throw_bad_input(place(path, part), ": a soft or external link; only plain datasets are read");
+      throw_bad_input(place(path, part), ": it is a soft or external link; only plain datasets are supported");
     }
   }
 }
@@ -101,7 +100,7 @@ Hdf5Type file_type(hid_t dataset, const std::string& path, const std::string& na
     const auto candidate = static_cast<Hdf5Type>(i);
     if (H5Tequal(type, library_type(candidate)) > 0) return candidate;
   }
-  throw_bad_input(place(path, name), ": its element type is none of u8 u16 u32 u64 i32 i64 f32 f64 (little-endian)");
+  throw_bad_input(place(path, name), ": its element type is not one of u8 u16 u32 u64 i32 i64 f32 f64 (little-endian)");
 }
 
 std::vector<int64_t> shape_of(hid_t dataset, const std::string& path, const std::string& name) {
@@ -118,7 +117,7 @@ uint64_t checked_byte_size(const std::vector<int64_t>& shape, Hdf5Type type, con
   uint64_t bytes = size_of(type);
   for (const int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes) || bytes > INT64_MAX) {
-      throw_bad_input(where, ": its size does not fit 63 bits");
+      throw_bad_input(where, ": its size does not fit into 63 bits");
     }
   }
   return bytes;
@@ -136,7 +135,7 @@ Hdf5DatasetInfo dataset_info(hid_t file, hid_t dataset, const std::string& path,
     hsize_t file_size = 0;
     readable(H5Fget_filesize(file, &file_size), path, name);
     if (offset == HADDR_UNDEF || offset > file_size || info.byte_size > file_size - offset) {
-      throw_bad_input(place(path, name), ": its ", info.byte_size, " bytes do not lie within the file");
+      throw_bad_input(place(path, name), ": its ", info.byte_size, " bytes are not all within the file");
     }
     info.byte_offset = offset;
   }
@@ -145,7 +144,7 @@ Hdf5DatasetInfo dataset_info(hid_t file, hid_t dataset, const std::string& path,
 
 void list_group(hid_t file, const std::string& path, const std::string& group, int depth,
                 std::vector<std::string>& found) {
-  if (depth > kDeepestGroup) throw_bad_input(place(path, group), ": groups nested deeper than ", kDeepestGroup);
+  if (depth > kDeepestGroup) throw_bad_input(place(path, group), ": groups are nested deeper than ", kDeepestGroup);
   std::vector<Link> links;
   {
     const Handle handle(readable(H5Gopen2(file, group.empty() ? "/" : group.c_str(), H5P_DEFAULT), path, group),
@@ -161,13 +160,13 @@ void list_group(hid_t file, const std::string& path, const std::string& group, i
   for (const Link& link : links) {
     const std::string full = group.empty() ? link.name : group + "/" + link.name;
     if (link.type != H5L_TYPE_HARD) {
-      throw_bad_input(place(path, full), ": a soft or external link; only plain datasets are read");
+      throw_bad_input(place(path, full), ": it is a soft or external link; only plain datasets are supported");
     }
     H5O_info_t object{};
     readable(H5Oget_info_by_name(file, full.c_str(), &object, H5P_DEFAULT), path, full);
     if (object.type == H5O_TYPE_GROUP) list_group(file, path, full, depth + 1, found);
     if (object.type == H5O_TYPE_DATASET) found.push_back(full);
-    if (found.size() > kMostDatasets) throw_bad_input(path, ": more than ", kMostDatasets, " datasets");
+    if (found.size() > kMostDatasets) throw_bad_input(path, ": it has more than ", kMostDatasets, " datasets");
   }
 }
 

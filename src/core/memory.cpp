@@ -31,7 +31,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 // What is known about the room that was too small.
 std::string room_of(DeviceKind device) {
-  if (device == DeviceKind::pinned) return "it would be pinned memory of the host; ";
+  if (device == DeviceKind::pinned) return "it must be pinned host memory; ";
   if constexpr (kHasCuda) {
     if (device == DeviceKind::cuda) {
       const std::string text = cuda::memory_text();
@@ -45,15 +45,16 @@ std::string room_of(DeviceKind device) {
   const bool of_batch =
       category == "activations" || category == "scratch" || category == "staging" || category == "batches";
   if (category == "cache") {  // for generating text, which no plan covers
-    throw_bad_input("not enough memory: ", bytes, " bytes are needed for the ", category,
-                    " of generated tokens beside ", ledger.memory_total(), " bytes of this rank; ", room_of(device),
-                    "make fewer: generate --tokens, evaluate --max-gen-toks, or evaluation.max_gen_toks of a run");
+    throw_bad_input(
+        "not enough memory: ", bytes, " bytes are needed for the ", category,
+        " of generated tokens, and this rank already uses ", ledger.memory_total(), " bytes; ", room_of(device),
+        "generate fewer tokens: generate --tokens, evaluate --max-gen-toks, or evaluation.max_gen_toks of a run");
   }
-  throw_bad_input("not enough memory: ", bytes, " bytes are needed for ", category, " beside ", ledger.memory_total(),
-                  " bytes of this rank; ", room_of(device),
+  throw_bad_input("not enough memory: ", bytes, " bytes are needed for ", category, ", and this rank already uses ",
+                  ledger.memory_total(), " bytes; ", room_of(device),
                   of_batch ? "lower train.micro_batch or train.sequence_length, or set parallel.recompute=full"
-                           : "raise parallel.tp or parallel.pp, or take a smaller model.*",
-                  " (shiftron train --dry-run counts all of it)");
+                           : "raise parallel.tp or parallel.pp, or choose a smaller model (model.*)",
+                  " (shiftron train --dry-run prints the memory that a run needs)");
 }
 
 // Zeroed host memory; null if there is not enough.
@@ -117,7 +118,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Tensor Buffer::tensor(int64_t byte_offset, DType dtype, Shape shape) const {
   CHECK(byte_offset >= 0 && byte_offset + shape.count() * size_of(dtype) <= bytes_, "tensor ", shape.text(), " at ",
-        byte_offset, " is outside of ", bytes_, " bytes of ", category_);
+        byte_offset, " is outside ", bytes_, " bytes of ", category_);
   void* start = data_ == nullptr ? nullptr : static_cast<char*>(data_) + byte_offset;
   return Tensor(start, dtype, shape, device_);
 }
@@ -160,7 +161,7 @@ Tensor Arena::allocate(DType dtype, Shape shape) {
   const bool planned = stream_->device == DeviceKind::meta;
   const int64_t bytes = round_up(shape.count() * size_of(dtype)) + kRedZone;
   CHECK(planned || used_ + bytes <= capacity_, "arena ", name_, " was planned with ", capacity_, " bytes; ", used_,
-        " are in use, ", bytes, " more are asked for ", shape.text());
+        " are in use, and ", shape.text(), " needs ", bytes, " more");
   Tensor tensor =
       planned ? Tensor(nullptr, dtype, shape, DeviceKind::meta) : buffer_.tensor(used_, dtype, shape);
   open(used_, tensor.bytes());

@@ -52,7 +52,7 @@ void* allocate(DeviceKind kind, int64_t bytes) {
 std::string memory_text() {
   try {
     const DeviceRoom room = device_room();
-    return detail::concatenate("the GPU has ", room.available, " of its ", room.total, " bytes left");
+    return detail::concatenate(room.available, " of the GPU's ", room.total, " bytes are free");
   } catch (const Error&) {
     return "";  // another fault is being reported
   }

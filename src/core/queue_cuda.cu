@@ -83,7 +83,8 @@ class CudaMark final : public Mark {
   }
   double seconds_since(const Mark& earlier) const override {
     const auto* other = dynamic_cast<const CudaMark*>(&earlier);
-    CHECK(other != nullptr && timed_ && other->timed_, "a time between marks of two devices, or without timing");
+    CHECK(other != nullptr && timed_ && other->timed_,
+          "cannot measure the time between marks of two devices, or marks without timing");
     float milliseconds = 0;
     check_call(cudaEventElapsedTime(&milliseconds, other->event(), event()), "cudaEventElapsedTime");
     return static_cast<double>(milliseconds) / 1000;
@@ -114,7 +115,7 @@ std::unique_ptr<Queue> CudaQueue::sibling(const std::string& name) {
 }
 
 void CudaQueue::run(std::function<void()>) {
-  throw_crash("a function of the host for queue ", name_, " of CUDA");
+  throw_crash("CUDA queue ", name_, " cannot run host functions");
 }
 
 std::shared_ptr<Mark> CudaQueue::mark(bool timed) {
@@ -123,7 +124,7 @@ std::shared_ptr<Mark> CudaQueue::mark(bool timed) {
 
 void CudaQueue::wait(std::shared_ptr<Mark> mark) {
   const auto* place = dynamic_cast<const CudaMark*>(mark.get());
-  CHECK(place != nullptr, "queue ", name_, " waits for a mark of another device");
+  CHECK(place != nullptr, "queue ", name_, " cannot wait for a mark of another device");
   check_call(cudaStreamWaitEvent(context_.stream, place->event(), 0), "cudaStreamWaitEvent");
 }
 
@@ -143,7 +144,7 @@ int64_t block_memory() {
   int device = 0, bytes = 0;
   check_call(cudaGetDevice(&device), "cudaGetDevice");
   check_call(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-             "cudaDeviceGetAttribute of a block's memory");
+             "cudaDeviceGetAttribute for shared memory per block");
   return bytes;
 }
 
@@ -187,10 +188,10 @@ int require_devices() {
   const cudaError_t status = count_devices(count);
   if (count == 0) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    throw_bad_input("host ", host_name(),
-                    " shows no GPU (cudaGetDeviceCount: ", status == cudaSuccess ? "none" : cudaGetErrorString(status),
+    throw_bad_input("no GPU found on host ", host_name(),
+                    " (cudaGetDeviceCount: ", status == cudaSuccess ? "none" : cudaGetErrorString(status),
                     visible == nullptr ? std::string() : std::string("; CUDA_VISIBLE_DEVICES is \"") + visible + "\"",
-                    "); look at nvidia-smi, or set device.kind=cpu");
+                    "); check nvidia-smi, or set device.kind=cpu");
   }
   return count;
 }

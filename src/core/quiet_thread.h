@@ -16,9 +16,9 @@ namespace shiftron {
 
 // Throws Error(bad_input) for an exception of std::thread.
 [[noreturn]] inline void throw_no_thread(const std::system_error& error) {
-  throw_bad_input("no thread could be started (", error.code().message(),
-                  "): a limit of threads or of memory; raise it (ulimit -u, ulimit -v, the job's limits), or start "
-                  "fewer ranks with fewer device.threads here");
+  throw_bad_input("cannot start a thread (", error.code().message(),
+                  "): a thread or memory limit was reached; raise it (ulimit -u, ulimit -v, the job's limits), or "
+                  "start fewer ranks, or lower device.threads, on this host");
 }
 
 // Throws Error(bad_input) if no thread can be started.

@@ -11,7 +11,7 @@ const char* advice_on(int error) {
     case EDQUOT:
       return "; free space there, or choose another place";
     case EFBIG:
-      return "; raise the limit of a file's size (ulimit -f), or choose another place";
+      return "; raise the file size limit (ulimit -f), or choose another place";
     case EACCES:
     case EPERM:
       return "; change its permissions, or choose another place";
@@ -25,15 +25,15 @@ const char* advice_on(int error) {
     case EISDIR:
       return "; check the path";
     case EMFILE:
-      return "; raise the limit of open files (ulimit -n)";
+      return "; raise the open file limit (ulimit -n)";
     case ENFILE:
       return "; this machine has too many open files: end some processes, or raise fs.file-max";
     case ENOMEM:
       return "; free memory";
     case EIO:
-      return "; the disk, or the way to it, fails: see dmesg";
+      return "; the disk or its connection has failed: check dmesg";
     case ESTALE:
-      return "; the file system has lost it: mount it anew";
+      return "; the network file system has lost it: remount the file system";
     case ESHUTDOWN:
     case ENOTCONN:
     case ETIMEDOUT:
@@ -42,7 +42,7 @@ const char* advice_on(int error) {
     case EREMOTEIO:
     case ECOMM:
     case ECONNRESET:
-      return "; the way to the file system fails: start again when it is back";
+      return "; the connection to the file system has failed: start again when it works";
     default:
       return "";
   }

@@ -67,7 +67,7 @@ std::vector<DocumentBuckets::Document> DocumentBuckets::sorted(size_t bucket) co
   for (const Document& document : documents) {
     const bool fits = document.tokens >= 0 && document.first <= values &&
                       static_cast<uint64_t>(document.tokens) <= (values - document.first) / of_token;
-    if (!fits) throw_crash(index.file.path(), " is not as it was written: somebody else wrote into it");
+    if (!fits) throw_crash(index.file.path(), " has changed since it was written: another process wrote to it");
   }
   std::sort(documents.begin(), documents.end(),
             [](const Document& a, const Document& b) { return a.key != b.key ? a.key < b.key : a.first < b.first; });

@@ -70,7 +70,7 @@ BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std:
   std::error_code error;
   existed_ = fs::exists(output_, error);
   if (existed_ && !fs::is_directory(output_, error)) {
-    throw_bad_input(output_, " exists and is no directory; choose another --output");
+    throw_bad_input(output_, " exists and is not a directory; choose another --output");
   }
   lock();
   look_for_existing();
@@ -158,7 +158,7 @@ void BuildDirectory::look_for_existing() {
   if (is_finished) fs::remove_all(work(), error);
   if (is_finished || !foreign.empty()) {
     throw_bad_input(foreign.empty() ? holder : foreign,
-                    " holds a dataset already, which is not overwritten; choose another --output");
+                    " already holds a dataset, which is not overwritten; choose another --output");
   }
   const bool remains = fs::exists(work(), error);
   for (const auto& entry : fs::directory_iterator(output_, error)) {

@@ -17,7 +17,7 @@ namespace shiftron {
 namespace {
 
 constexpr uint64_t kLargestModel = uint64_t{1} << 30;
-constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` names every fault)";
+constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` lists every fault)";
 
 // Widens raw tokens or targets; returns the largest. `not_counted`: the type's highest value becomes kNotCounted.
 template <typename T>
@@ -50,15 +50,16 @@ bool is_there(const std::string& path) {
   const std::string above = parent_directory(output);
   if ((name == "train" || name == "validation") && is_there(above + "/" + kWorkName)) output = above;
   if (is_there(output + "/" + kWorkName)) {
-    throw_bad_input(directory, " is no dataset yet: its build is under way or was cut off; where it is not running, ",
-                    "give the same `shiftron data build --output ", shell_word(output), "` again");
+    throw_bad_input(directory,
+                    " is not a dataset yet: its build is still running or was interrupted; if it is not running, ",
+                    "repeat the same `shiftron data build --output ", shell_word(output), "`");
   }
   std::string parts;
   for (const char* part : {"/train", "/validation"}) {
     if (is_there(output + part + "/" + kDescriptionFile)) parts += (parts.empty() ? "" : " or ") + output + part;
   }
-  if (!parts.empty()) throw_bad_input(directory, " is no dataset itself, but holds some; name ", parts);
-  throw_bad_input(directory, " is no dataset (", reason, "); `shiftron data build` makes one");
+  if (!parts.empty()) throw_bad_input(directory, " is not a dataset, but contains datasets; name ", parts);
+  throw_bad_input(directory, " is not a dataset (", reason, "); `shiftron data build` creates one");
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
     tokenizer_bytes_ = read_file(directory + "/" + kTokenizerFile, kLargestModel);
     const std::string hash = to_hex(xxh3_128(tokenizer_bytes_));
     if (hash != stated) {
-      throw_bad_input(directory, "/tokenizer.model has hash ", hash, ", dataset.json names ", stated, kAdvice);
+      throw_bad_input(directory, "/tokenizer.model has hash ", hash, ", but dataset.json names ", stated, kAdvice);
     }
   }
   first_token_.push_back(0);
@@ -202,7 +203,7 @@ FileDescriptor Dataset::open_whole(size_t shard) const {
   try {
     FileDescriptor file = FileDescriptor::open_for_reading(path);
     const uint64_t bytes = file.size(), stated = description_.shards[shard].bytes;
-    if (bytes != stated) throw_bad_input(path, ": ", bytes, " bytes, dataset.json says ", stated, kAdvice);
+    if (bytes != stated) throw_bad_input(path, ": ", bytes, " bytes, but dataset.json says ", stated, kAdvice);
     return file;
   } catch (const Error& error) {
     pass_on_refusal(error);
@@ -242,7 +243,7 @@ void Dataset::check_block_hashes(const FileDescriptor& file, size_t shard, Shard
   file.read_at(place.block_hash_offset, hashes.data(), hashes.size() * sizeof hashes[0]);
   if (hash_of_hashes(hashes) != place.block_hash_xxh3_128) {
     throw_bad_input(path_of(shard), ": its /", place.hash_name,
-                    " is not the one that dataset.json names: damaged, or another build's", kAdvice);
+                    " does not match dataset.json: it is damaged or belongs to another build", kAdvice);
   }
 }
 

@@ -106,7 +106,7 @@ void check_options(const DatasetOutput& options, const TokenVocabulary& vocabula
     throw_bad_input("validation fraction ", options.validation_fraction, ": must be at least 0 and below 1");
   }
   if (options.pack < 0 || options.pack == 1) {
-    throw_bad_input("--pack ", options.pack, ": must be at least 2, a token and an end, or 0 for no packing");
+    throw_bad_input("--pack ", options.pack, ": must be at least 2 (a token and the end), or 0 for no packing");
   }
   if (vocabulary.size < 1 || vocabulary.size > INT32_MAX) {
     throw_bad_input("a vocabulary of ", vocabulary.size, " tokens: must be 1 to ", INT32_MAX);
@@ -195,7 +195,7 @@ void refuse_foreign_ids(const std::vector<int32_t>& ids, const TokenVocabulary& 
     }
     if (ids[i] == vocabulary.end_of_document) {
       throw_bad_input(place, "id ", ids[i], " at position ", i,
-                      " is the end-of-document token, which no document holds but at its end; leave it out");
+                      " is the end-of-document token, which is added at the end of each document; leave it out");
     }
   }
 }
@@ -205,7 +205,7 @@ void DatasetWriter::close(TokenDocument& document) const {
   const int64_t pack = implementation_->options.pack;
   const std::string place = document.where.empty() ? "" : document.where + ": ";
   std::vector<int32_t>&ids = document.ids, &targets = document.targets;
-  if (ids.empty()) throw_bad_input(place, "a document without a token");
+  if (ids.empty()) throw_bad_input(place, "the document has no tokens");
   refuse_foreign_ids(ids, vocabulary, document.where);
   for (size_t i = 0; i < targets.size(); ++i) {
     if (targets[i] == kNotCounted || is_within(vocabulary, targets[i])) continue;
@@ -213,11 +213,11 @@ void DatasetWriter::close(TokenDocument& document) const {
                     vocabulary.size);
   }
   if (!targets.empty() && targets.size() != ids.size()) {
-    throw_bad_input(place, targets.size(), " targets of ", ids.size(), " ids; give one target for each id");
+    throw_bad_input(place, targets.size(), " targets for ", ids.size(), " ids; give one target for each id");
   }
   if (pack > 0 && static_cast<int64_t>(ids.size()) + 1 > pack) {
-    throw_bad_input(place, "a document of ", ids.size(), " tokens and its end do not fit a window of --pack ", pack,
-                    "; shorten it, or give --pack ", ids.size() + 1, " or more");
+    throw_bad_input(place, "a document of ", ids.size(), " tokens and its end do not fit into a window of --pack ",
+                    pack, "; shorten it, or give --pack ", ids.size() + 1, " or more");
   }
   ids.push_back(vocabulary.end_of_document);
   if (targets.empty() && pack > 0) targets.assign(ids.begin() + 1, ids.end());
@@ -233,7 +233,7 @@ void DatasetWriter::add(const TokenDocument& document) {
     self.first = document.where.empty() ? "the first document" : document.where;
   }
   if (has_targets != self.has_targets) {
-    throw_bad_input(document.where, has_targets ? ": has targets, " : ": has no targets, ", self.first,
+    throw_bad_input(document.where, has_targets ? ": has targets, but " : ": has no targets, but ", self.first,
                     has_targets ? " has none" : " has them",
                     "; give them in all documents or in none, or build two datasets (data.train takes several)");
   }
@@ -260,7 +260,7 @@ void DatasetWriter::Implementation::check_parts(const Words& words) const {
   if (documents == 0) throw_bad_input(words.nothing);
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].documents() > 0) continue;
-    throw_bad_input("of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
+    throw_bad_input("none of the ", documents, " documents falls into the ", i == 0 ? "training" : "validation",
                     " part at --validation-fraction ", options.validation_fraction, "; change it", words.too_few);
   }
 }

@@ -15,7 +15,7 @@ constexpr int64_t kMostTokens = int64_t{1} << 50;
 constexpr int64_t kNewestVersion = 2;
 
 const nlohmann::json& member(const nlohmann::json& object, const char* key, const std::string& where) {
-  if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), " in place of an object");
+  if (!object.is_object()) throw_bad_input(where, ": must be an object, not a JSON ", object.type_name());
   const auto found = object.find(key);
   if (found == object.end()) throw_bad_input(where, ": no key \"", key, "\"");
   return *found;
@@ -43,7 +43,7 @@ std::string file_name(const nlohmann::json& object, const std::string& where) {
   const bool plain =
       name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
   if (!plain || name.empty() || name == "." || name == ".." || name.size() > 255) {
-    throw_bad_input(where, ": \"", printable(name), "\" is no plain file name");
+    throw_bad_input(where, ": \"", printable(name), "\" is not a plain file name");
   }
   return name;
 }
@@ -69,7 +69,7 @@ ShardRecord parse_shard(const nlohmann::json& object, const ShardHeader& header,
   }
   const auto within = [&](uint64_t offset, uint64_t length, const char* what) {
     if (offset > shard.bytes || length > shard.bytes - offset) {
-      throw_bad_input(place, ": /", what, " (", length, " bytes from byte ", offset, ") lies outside the file of ",
+      throw_bad_input(place, ": /", what, " (", length, " bytes from byte ", offset, ") is outside the file of ",
                       shard.bytes, " bytes");
     }
   };
@@ -84,7 +84,7 @@ ShardRecord parse_shard(const nlohmann::json& object, const ShardHeader& header,
 void require_version(const nlohmann::json& json, const std::string& path) {
   const int64_t version = number(json, "version", 1, INT64_MAX, path);
   if (version <= kNewestVersion) return;
-  throw_bad_input(path, " is of version ", version, " of the format, this program reads versions 1 to ", kNewestVersion,
+  throw_bad_input(path, " has format version ", version, ", but this program reads versions 1 to ", kNewestVersion,
                   "; use a newer shiftron, or build the dataset again with this one");
 }
 
@@ -188,7 +188,7 @@ DatasetDescription DatasetDescription::parse(const std::string& content, const s
                    [&] { throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again"); });
   const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
   if (json.is_discarded()) throw_bad_input(path, " is not JSON; restore it or build the dataset again");
-  if (text(json, "format", path) != kFormat) throw_bad_input(path, " does not describe a dataset of this program");
+  if (text(json, "format", path) != kFormat) throw_bad_input(path, " does not describe a shiftron dataset");
   require_version(json, path);
   number(json, "block_bytes", kBlockBytes, kBlockBytes, path);
   DatasetDescription result;

@@ -92,11 +92,11 @@ std::pair<std::string, std::optional<size_t>> text_of_line(std::string_view line
   const bool has_prompt = object.contains(kPrompt), has_completion = object.contains(kCompletion);
   if (has_text && is_default && has_prompt && has_completion) {
     throw_bad_input(where, ": has both \"", key, "\" and \"", kPrompt, "\" with \"", kCompletion,
-                    "\"; keep one of them, by jq -c '{", key, "}' or jq -c '{", kPrompt, ", ", kCompletion, "}'");
+                    "\"; keep one of them, with jq -c '{", key, "}' or jq -c '{", kPrompt, ", ", kCompletion, "}'");
   }
   if (has_text) return {string_at(object, key, where), std::nullopt};
   if (is_default && has_prompt != has_completion) {
-    throw_bad_input(where, ": has \"", has_prompt ? kPrompt : kCompletion, "\" without \"",
+    throw_bad_input(where, ": has \"", has_prompt ? kPrompt : kCompletion, "\" but not \"",
                     has_prompt ? kCompletion : kPrompt, "\"; give both, or name the text's key with --text-key");
   }
   if (is_default && has_prompt) {
@@ -134,13 +134,13 @@ constexpr Foreign kForeign[] = {
      "compressed by xz", "xz -dk", ".xz"},
     {"BZh", "compressed by bzip2", "bunzip2 -k", ".bz2", 4, "1AY&SY"},
     {"BZh", "compressed by bzip2", "bunzip2 -k", ".bz2", 4, "\x17\x72\x45\x38\x50\x90"},  // empty
-    {"PK\x03\x04", "a zip archive", "unpack it first, by unzip "},
-    {"", "a tar archive", "unpack it first, by tar -xf ", "", 257, std::string_view("ustar\0", 6)},
-    {"", "a tar archive", "unpack it first, by tar -xf ", "", 257, std::string_view("ustar  \0", 8)},  // GNU's
+    {"PK\x03\x04", "a zip archive", "unpack it first: unzip "},
+    {"", "a tar archive", "unpack it first: tar -xf ", "", 257, std::string_view("ustar\0", 6)},
+    {"", "a tar archive", "unpack it first: tar -xf ", "", 257, std::string_view("ustar  \0", 8)},  // GNU's
     {"PAR1", "a Parquet file", "write its texts as JSONL first: "},
-    {"\x89HDF", "an HDF5 file", "give the text that it was made of, not "},
-    {"\xFF\xFE", "UTF-16", "convert it first, by iconv -f UTF-16 -t UTF-8 "},
-    {"\xFE\xFF", "UTF-16", "convert it first, by iconv -f UTF-16 -t UTF-8 "},
+    {"\x89HDF", "an HDF5 file", "give the text that it was made from, not "},
+    {"\xFF\xFE", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 "},
+    {"\xFE\xFF", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 "},
 };
 
 constexpr size_t kLooked = size_t{1} << 20;  // bytes of a file that determine its kind
@@ -166,9 +166,9 @@ bool begins_with_object(std::string_view begin, bool is_whole) {
   const size_t first = std::min(begin.find_first_not_of(" \t\r\n"), begin.size());
   const bool is_list = begin.substr(first).starts_with('[');
   if (!is_list && !begin.substr(first).starts_with('{')) {
-    throw_bad_input(path, " is no JSON object; name it .txt if it is text");
+    throw_bad_input(path, " does not hold JSON objects; rename it to .txt if it is text");
   }
-  throw_bad_input(path, " is JSON, but not one object a line; convert it, by jq -c ", is_list ? "'.[]' " : ". ",
+  throw_bad_input(path, " is JSON, but not one object per line; convert it: jq -c ", is_list ? "'.[]' " : ". ",
                   shell_word(path), " > ", shell_word(std::filesystem::path(path).replace_extension(".jsonl")));
 }
 
@@ -191,7 +191,7 @@ InputFile recognise(const std::string& path) {
     const std::string ending = foreign.ending;
     throw_bad_input(path, " is ", foreign.name, "; ",
                     ending.empty() ? foreign.advice + shell_word(path)
-                                   : "unpack it first, by " + unpack_command(foreign.advice, ending, path));
+                                   : "unpack it first: " + unpack_command(foreign.advice, ending, path));
   }
   begin.erase(0, byte_order_mark(begin));
   const std::string ending = lower_ending(path);
@@ -229,11 +229,11 @@ bool has_kind(const std::vector<InputFile>& files, InputKind kind) {
 void check_format(const std::vector<InputFile>& files, const DocumentFormat& format) {
   if (!format.separator.empty() && !has_kind(files, InputKind::text)) {
     throw_bad_input(
-        "--document-separator ends documents of text files, and every input is JSONL, a document a line; leave it out");
+        "--document-separator is for text files, but every input is JSONL, one document per line; leave it out");
   }
   if (format.text_key != DocumentFormat{}.text_key && !has_kind(files, InputKind::jsonl)) {
     throw_bad_input("--text-key '", format.text_key,
-                    "' is of JSONL lines, and every input is text; leave it out, or name such files .jsonl");
+                    "' is for JSONL files, but every input is text; leave it out, or rename JSONL files to .jsonl");
   }
 }
 
@@ -263,8 +263,8 @@ class OneForm {
     }
     if (has_prompt_ == document.prompt.has_value()) return;
     const auto form = [](bool has_prompt) { return has_prompt ? "a prompt and a completion" : "text"; };
-    throw_bad_input(document.place(), ": holds ", form(!has_prompt_), ", ", first_, " holds ", form(has_prompt_),
-                    "; build a dataset of each, and name both in data.train");
+    throw_bad_input(document.place(), ": holds ", form(!has_prompt_), ", but ", first_, " holds ", form(has_prompt_),
+                    "; build a separate dataset from each, and name both in data.train");
   }
 
  private:
@@ -300,7 +300,8 @@ void read_documents(const std::vector<InputFile>& files, const DocumentFormat& f
 void read_lines(const std::vector<InputFile>& files, const std::function<void(const TextDocument&)>& take) {
   for (const InputFile& file : files) {
     if (file.kind != InputKind::jsonl) {
-      throw_bad_input(file.path, " is not JSONL, and --ids reads lines of {\"ids\": [...]}; name such files .jsonl");
+      throw_bad_input(file.path,
+                      " is not JSONL, but --ids reads lines of {\"ids\": [...]}; rename such files to .jsonl");
     }
   }
   uint64_t bytes_read = 0;

@@ -66,15 +66,14 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
                        .note = {}};
   if (is_unigram) {
     result.note =
-        "llama.cpp writes characters without a piece of their own as the unknown token, where this program "
-        "writes their bytes";
+        "llama.cpp encodes characters that have no piece as the unknown token; this program encodes their bytes";
   }
   const std::vector<std::string> own = names_of(model, tokenizer);
   std::set<std::string> names;
   for (size_t id = 0; id < own.size(); ++id) {
     if (model.pieces[id].type == Type::unused || names.insert(own[id]).second) continue;
     throw_bad_input(model.name, ": piece ", id, " \"", printable(own[id]),
-                    "\" is there twice, which llama.cpp refuses");
+                    "\" appears twice, which llama.cpp does not accept");
   }
   const auto add = [&](std::string name, double score, Type type) {
     result.pieces.push_back(std::move(name));
@@ -102,7 +101,7 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
       add(is_control && is_joined(name, names) ? reserved("control", id) : name, piece.score, piece.type);
     }
   }
-  if (!has_unknown) throw_bad_input(model.name, " has no unknown piece, without which llama.cpp reads none");
+  if (!has_unknown) throw_bad_input(model.name, " has no unknown piece, which llama.cpp requires");
   return result;
 }
 

@@ -25,7 +25,7 @@ using PieceType = SentencePiece::Type;
 
 [[noreturn]] void refuse(const Model& model, size_t id, const char* why) {
   throw_bad_input(model.name, ": piece ", id, " \"", printable(model.pieces[id].text), "\" ", why,
-                  ", which tokenizer.json cannot say");
+                  ", which tokenizer.json cannot represent");
 }
 
 bool is_one_character(std::string_view text) {
@@ -53,10 +53,10 @@ Model read_model(const Tokenizer& tokenizer) {
   std::set<std::string_view> texts;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
-    if (piece.text.empty() || !is_utf8(piece.text)) refuse(model, id, "is no text in UTF-8");
-    if (!texts.insert(piece.text).second) refuse(model, id, "is there twice");
+    if (piece.text.empty() || !is_utf8(piece.text)) refuse(model, id, "is not UTF-8 text");
+    if (!texts.insert(piece.text).second) refuse(model, id, "appears twice");
     if (!piece.is_text() && is_one_character(piece.text)) {
-      refuse(model, id, "is one character that no text becomes");
+      refuse(model, id, "is a single character, but not a piece of text");
     }
   }
   return model;
@@ -66,7 +66,7 @@ std::string unknown_piece(const Model& model) {
   for (const Piece& piece : model.pieces) {
     if (piece.type == PieceType::unknown) return piece.text;
   }
-  throw_bad_input(model.name, " has no unknown piece, without which tokenizer.json is not read");
+  throw_bad_input(model.name, " has no unknown piece, which tokenizer.json requires");
 }
 
 // SentencePiece joins the neighbours whose join is the piece of the highest score; tokenizer.json lists every join.
@@ -131,7 +131,7 @@ std::set<std::string> foreign_characters(const Model& model) {
       if (!characters.contains(character)) {
         foreign.emplace(character);
       } else if (!pieces.contains(character)) {
-        refuse(model, id, "is no text, and has a character that stands in longer pieces alone");
+        refuse(model, id, "is not a piece of text, and has a character that appears only in longer pieces");
       }
     });
   }

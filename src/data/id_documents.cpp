@@ -30,7 +30,7 @@ std::vector<int32_t> numbers(const nlohmann::json& list, const char* key, std::o
     if (!fits) {
       throw_bad_input(where, ": \"", key, "\" at position ", values.size(), " is ",
                       value.is_structured() ? std::string(value.type_name()) : printable(value.dump()),
-                      ", not a whole number from 0", null_value ? ", nor null (not counted)" : "");
+                      ", not a whole number from 0", null_value ? " or null (not counted)" : "");
     }
     values.push_back(value.get<int32_t>());
   }
@@ -43,7 +43,7 @@ TokenDocument parse_ids(std::string_view line, const std::string& where) {
   const nlohmann::json object = json_object(line, where);
   const auto ids = object.find(kIds);
   if (ids == object.end()) {
-    throw_bad_input(where, ": no key \"", kIds, "\"; --ids reads lines of {\"ids\": [...]}; leave it out for text");
+    throw_bad_input(where, ": no key \"", kIds, "\"; --ids reads lines of {\"ids\": [...]}; leave --ids out for text");
   }
   TokenDocument document;
   document.where = where;
@@ -51,8 +51,8 @@ TokenDocument parse_ids(std::string_view line, const std::string& where) {
   if (const auto targets = object.find(kTargets); targets != object.end()) {
     document.targets = numbers(*targets, kTargets, kNotCounted, where);
     if (document.targets.size() != document.ids.size()) {
-      throw_bad_input(where, ": ", document.targets.size(), " targets of ", document.ids.size(),
-                      " ids; give one target for each id, null where none is counted");
+      throw_bad_input(where, ": ", document.targets.size(), " targets for ", document.ids.size(),
+                      " ids; give one target for each id, or null if it is not counted");
     }
   }
   return document;

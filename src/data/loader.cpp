@@ -27,13 +27,13 @@ void check_ids(const Dataset& first, const Dataset& other) {
   const ShardHeader& b = other.description().header;
   const auto without = [](const Dataset& one, const Dataset& another) {
     if (!one.tokenizer_bytes().empty() || another.tokenizer_bytes().empty()) return;
-    throw_bad_input("data source ", one.directory(), " has no tokenizer, ", another.directory(),
+    throw_bad_input("data source ", one.directory(), " has no tokenizer, but ", another.directory(),
                     " has one; build the first with --ids --tokenizer ", another.directory(), "/tokenizer.model");
   };
   without(first, other);
   without(other, first);
   if (a.tokenizer_hash.empty() && (a.vocab_size != b.vocab_size || a.end_of_document != b.end_of_document)) {
-    throw_bad_input("data sources of different ids: ", first.directory(), " (vocabulary ", a.vocab_size,
+    throw_bad_input("data sources with different token ids: ", first.directory(), " (vocabulary ", a.vocab_size,
                     ", end of document ", a.end_of_document, ") and ", other.directory(), " (vocabulary ", b.vocab_size,
                     ", end of document ", b.end_of_document,
                     "); build both with the same --vocab and --end-of-document");
@@ -54,7 +54,7 @@ void check_same_tokenizer(const Dataset& first, const Dataset& other) {
 void check_pack(const Dataset& dataset, int64_t sequence_length) {
   const int64_t pack = dataset.description().header.pack;
   if (pack == 0 || pack == sequence_length) return;
-  throw_bad_input(dataset.directory(), " is packed into windows of ", pack, " tokens, train.sequence_length is ",
+  throw_bad_input(dataset.directory(), " is packed into windows of ", pack, " tokens, but train.sequence_length is ",
                   sequence_length, "; set train.sequence_length=", pack, ", or build it with --pack ", sequence_length);
 }
 
@@ -152,8 +152,10 @@ Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, 
                       "; lower the sequence length or give more text");
     }
     if ((source.weight > 0) != (sources.front().weight > 0)) {
-      throw_bad_input("data source ", source.directory, source.weight > 0 ? " has a weight, " : " has no weight, ",
-                      sources.front().directory, " is otherwise; give every source a weight (path:weight) or none");
+      throw_bad_input("data source ", source.directory,
+                      source.weight > 0 ? " has a weight, but " : " has no weight, but ", sources.front().directory,
+                      source.weight > 0 ? " has none" : " has one",
+                      "; give every source a weight (path:weight) or none");
     }
     self.windows.push_back(count);
     self.all_windows += count;

@@ -74,7 +74,8 @@ std::vector<int64_t> blend_quotas(const std::vector<double>& weights) {
     sum += weights[i];
   }
   if (!std::isfinite(sum)) {
-    throw_bad_input("the weights of the data sources add up to infinity; give smaller ones, their shares alone count");
+    throw_bad_input(
+        "the weights of the data sources add up to infinity; give smaller ones, because only their ratios matter");
   }
   std::vector<int64_t> quotas(weights.size());
   std::vector<double> remainders(weights.size());

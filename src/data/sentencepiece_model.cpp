@@ -71,7 +71,7 @@ void refuse_joins_of_unused(const SentencePieceModel& model, const std::vector<s
     const SentencePiece& piece = model.pieces[id];
     if (piece.type != Type::unused || !takes_part_in_joins(piece.text, joined)) continue;
     throw_bad_input(model.name, ": piece ", id, " \"", printable(piece.text),
-                    "\" is marked as unused and takes part in joins, which other programs do not know");
+                    "\" is marked as unused but takes part in merges, which other programs do not support");
   }
 }
 
@@ -102,8 +102,9 @@ SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
     }
   }
   if (model.algorithm != Algorithm::unigram && model.algorithm != Algorithm::bpe) {
-    throw_bad_input(tokenizer.name(), " is a SentencePiece model of type ", name_of(model.algorithm),
-                    ", which other programs read by SentencePiece alone; they know the types bpe and unigram");
+    throw_bad_input(
+        tokenizer.name(), " is a SentencePiece model of type ", name_of(model.algorithm),
+        ", which other programs can read only with SentencePiece; export supports the types bpe and unigram");
   }
   if (model.algorithm == Algorithm::bpe) refuse_joins_of_unused(model, marked);
   return model;

@@ -87,7 +87,8 @@ ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::append(const int32_t* tokens, int64_t count, int64_t text_bytes, const int32_t* targets) {
   CHECK(count > 0 && tokens[count - 1] == header_.end_of_document, path_, ": a document ends with its end token");
-  CHECK((targets != nullptr) == header_.has_targets, path_, ": targets without need, or none");
+  CHECK((targets != nullptr) == header_.has_targets, path_,
+        ": targets must be given if and only if the header says so");
   for (int64_t i = 0; i < count; ++i) {
     CHECK(tokens[i] >= 0 && tokens[i] < header_.vocab_size, path_, ": token ", tokens[i]);
     if (targets == nullptr) continue;

@@ -99,7 +99,7 @@ Tokenizer::Tokenizer(std::string model_bytes, const std::string& name, const std
     is_message = false;
   }
   // An empty message parses as a model without pieces, which crashes the library.
-  if (!is_message || model_bytes_.empty() || !loads(*processor_, model_bytes_)) refuse(" is no SentencePiece model");
+  if (!is_message || model_bytes_.empty() || !loads(*processor_, model_bytes_)) refuse(" is not a SentencePiece model");
   read_pieces(instead);
   if (normalises) refuse(" changes text: it normalises characters");
   check_keeps_text(instead);

@@ -143,7 +143,7 @@ std::vector<std::string> read_sentences(const TokenizerTraining& training) {
   }
   std::vector<std::string> kept = sentences.take();
   if (kept.empty()) {
-    throw_bad_input("no sentence of the text is as short as the sample of ", training.sample_bytes,
+    throw_bad_input("every sentence of the text is longer than the sample of ", training.sample_bytes,
                     " bytes; raise --sample-bytes");
   }
   // The trainer ends the process if a required character does not occur.
@@ -179,12 +179,11 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
     throw_bad_input("tokenizer kind \"", training.kind, "\" is unknown; use bpe or unigram");
   }
   if (training.vocab <= kFixedTokens || training.vocab > kMostVocab) {
-    throw_bad_input("vocab ", training.vocab, ": must lie between ", kFixedTokens + 1, " (", kFixedTokens,
+    throw_bad_input("vocab ", training.vocab, ": must be between ", kFixedTokens + 1, " (", kFixedTokens,
                     " are the bytes, newline, end of document and unknown) and ", kMostVocab);
   }
   if (!(training.character_coverage >= kLeastCoverage && training.character_coverage <= 1)) {
-    throw_bad_input("character coverage ", training.character_coverage, ": must lie between ", kLeastCoverage,
-                    " and 1");
+    throw_bad_input("character coverage ", training.character_coverage, ": must be between ", kLeastCoverage, " and 1");
   }
   const std::vector<std::string> sentences = read_sentences(training);
   const std::unordered_map<std::string, std::string> settings = {

@@ -34,7 +34,7 @@ class ShardCheck {
   void run() {
     const FileDescriptor file = FileDescriptor::open_for_reading(path_);
     if (file.size() != record_.bytes) {
-      return fault(std::to_string(file.size()) + " bytes, dataset.json says " + std::to_string(record_.bytes));
+      return fault(std::to_string(file.size()) + " bytes, but dataset.json says " + std::to_string(record_.bytes));
     }
     check_file_hash(file);
     const Hdf5File hdf5 = Hdf5File::open(path_);
@@ -49,7 +49,7 @@ class ShardCheck {
       });
     }
     if (header_.has_targets && counted_targets_ != static_cast<uint64_t>(record_.counted_targets)) {
-      fault(std::to_string(counted_targets_) + " targets are counted, dataset.json says " +
+      fault(std::to_string(counted_targets_) + " targets are counted, but dataset.json says " +
             std::to_string(record_.counted_targets));
     }
   }
@@ -74,7 +74,7 @@ class ShardCheck {
       progress_.advance(piece);
     }
     if (to_hex(hash.digest_128()) != record_.xxh3_128) {
-      fault("the file's hash is " + to_hex(hash.digest_128()) + ", dataset.json says " + record_.xxh3_128);
+      fault("the file's hash is " + to_hex(hash.digest_128()) + ", but dataset.json says " + record_.xxh3_128);
     }
   }
 
@@ -99,14 +99,14 @@ class ShardCheck {
       good &= agrees(place.hash_name, Hdf5Type::u64, block_count(record_.tokens, type));
       if (hdf5.info(place.name).byte_offset != place.offset ||
           hdf5.info(place.hash_name).byte_offset != place.block_hash_offset) {
-        fault(std::string("/") + place.name + " or /" + place.hash_name + " do not lie where dataset.json says");
+        fault(std::string("/") + place.name + " or /" + place.hash_name + " are not where dataset.json says");
         good = false;
       }
     }
     if (tokenizer_hash_in(hdf5) != header_.tokenizer_hash ||
         hdf5.integer_attribute("/", "vocab_size") != header_.vocab_size ||
         hdf5.integer_attribute("/", "eod_id") != header_.end_of_document) {
-      fault("made with another tokenizer than dataset.json says");
+      fault("it was made with a different tokenizer than dataset.json says");
       good = false;
     }
     return good;
@@ -116,7 +116,7 @@ class ShardCheck {
     const bool rising = std::is_sorted(starts_.begin(), starts_.end()) && std::is_sorted(bytes_.begin(), bytes_.end());
     if (!rising || starts_.front() != 0 || starts_.back() != static_cast<uint64_t>(record_.tokens) ||
         std::adjacent_find(starts_.begin(), starts_.end()) != starts_.end()) {
-      fault("/doc_start or /doc_bytes do not rise from 0 to the end");
+      fault("/doc_start or /doc_bytes do not increase from 0 to the end");
       return false;
     }
     return true;
@@ -128,7 +128,7 @@ class ShardCheck {
     const ShardRowPlace place = place_of(record_, row);
     const auto hashes = hdf5.read_all<uint64_t>(place.hash_name, Hdf5Type::u64);
     if (!place.block_hash_xxh3_128.empty() && hash_of_hashes(hashes) != place.block_hash_xxh3_128) {
-      fault(std::string("its /") + place.hash_name + " is not the one that dataset.json names");
+      fault(std::string("its /") + place.hash_name + " does not match dataset.json");
     }
     const size_t width = size_of(header_.token_type());
     const uint64_t all = static_cast<uint64_t>(record_.tokens) * width;
@@ -177,16 +177,17 @@ class ShardCheck {
     const bool fits = is_end ? closes || header_.pack > 0 : !closes && !ended_;
     if (!fits) {
       fault("document " + std::to_string(document_) + " ends at token " + std::to_string(starts_[document_ + 1]) +
-            " by /doc_start, but the end-of-document token says otherwise at position " + std::to_string(position));
+            " according to /doc_start, which contradicts the token at position " + std::to_string(position));
       return false;
     }
     if (is_end && !ended_ && straddles(position)) {
-      fault("document " + std::to_string(document_) + " straddles the border of a window of " +
+      fault("document " + std::to_string(document_) + " crosses the boundary of a window of " +
             std::to_string(header_.pack) + " tokens");
     }
     ended_ = is_end && !closes;
     if (closes && text_bytes_ != bytes_[++document_]) {
-      fault("the text of document " + std::to_string(document_ - 1) + " has other bytes than /doc_bytes says");
+      fault("the text of document " + std::to_string(document_ - 1) +
+            " does not have the number of bytes that /doc_bytes says");
       return false;
     }
     return true;
@@ -228,7 +229,7 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
   result.documents = description.documents();
   if (tokenizer && (tokenizer->vocab_size() != description.header.vocab_size ||
                     tokenizer->end_of_document() != description.header.end_of_document)) {
-    result.faults.push_back(model + ": its vocabulary is not the one that dataset.json names" + kAdvice);
+    result.faults.push_back(model + ": its vocabulary does not match dataset.json" + kAdvice);
     return result;
   }
   // Files are read for their hashes, then tokens and targets for their content.
@@ -256,7 +257,7 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
   }
   if (text_bytes && *text_bytes != static_cast<uint64_t>(description.text_bytes)) {
     result.faults.push_back(directory + "/dataset.json: text_bytes " + std::to_string(description.text_bytes) +
-                            ", its shards hold " + std::to_string(*text_bytes) + kAdvice);
+                            ", but its shards hold " + std::to_string(*text_bytes) + kAdvice);
   }
   return result;
 }

@@ -38,7 +38,7 @@ void adamw(Stream& stream, const AdamW& how, ConstTensor scalars, const std::vec
   for (const AdamWParameter& parameter : parameters) {
     const DType own = check_parameter(stream, parameter);
     if (&parameter == &parameters.front()) dtype = own;
-    CHECK(own == dtype, kName, ": a parameter is updated in ", name_of(own), ", the first one in ", name_of(dtype));
+    CHECK(own == dtype, kName, ": a parameter is updated in ", name_of(own), ", but the first one in ", name_of(dtype));
     const auto& [weight_decay, learning_rate_scale, to_unit_interval, gradient, weight, rest, first_moment,
                  second_moment] = parameter;
     reads.add({gradient, weight, rest, first_moment, second_moment});

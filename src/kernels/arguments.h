@@ -17,8 +17,8 @@ inline void check_floating(const char* kernel, const char* name, const ConstTens
 inline void check_argument(const Stream& stream, const char* kernel, const char* name, const ConstTensor& tensor,
                            DType dtype, const Shape& shape) {
   CHECK(tensor.defined(), kernel, ": ", name, " is undefined");
-  CHECK(tensor.device() == stream.device, kernel, ": ", name, " is on ", name_of(tensor.device()), ", the stream on ",
-        name_of(stream.device));
+  CHECK(tensor.device() == stream.device, kernel, ": ", name, " is on ", name_of(tensor.device()),
+        ", but the stream is on ", name_of(stream.device));
   CHECK(tensor.dtype() == dtype, kernel, ": ", name, " holds ", name_of(tensor.dtype()), ", not ", name_of(dtype));
   CHECK(tensor.shape() == shape, kernel, ": ", name, " is ", tensor.shape().text(), ", not ", shape.text());
   const int last = tensor.dims() - 1;
@@ -46,15 +46,14 @@ inline void check_apart(const char* kernel, const char* name, const ConstTensor&
     return static_cast<const char*>(of.raw()) + (last + 1) * size_of(of.dtype());
   };
   if (tensor.device() == DeviceKind::meta || tensor.count() == 0) return;
-  CHECK(tensor.raw() >= end(other) || other.raw() >= end(tensor), kernel, ": ", name, " lies in the memory of ",
-        other_name);
+  CHECK(tensor.raw() >= end(other) || other.raw() >= end(tensor), kernel, ": ", name, " overlaps ", other_name);
 }
 
 // Checks for scratch of at least `needed` elements; it may be undefined if none are needed.
 inline void check_scratch(const Stream& stream, const char* kernel, const ConstTensor& scratch, DType dtype,
                           const Shape& needed) {
   if (needed.count() == 0) return;
-  CHECK(scratch.defined(), kernel, ": scratch is undefined, needed ", needed.text());
+  CHECK(scratch.defined(), kernel, ": scratch is undefined, but ", needed.text(), " is needed");
   CHECK(scratch.device() == stream.device && scratch.dtype() == dtype, kernel, ": scratch holds ",
         name_of(scratch.dtype()), " on ", name_of(scratch.device()), ", not ", name_of(dtype), " on ",
         name_of(stream.device));

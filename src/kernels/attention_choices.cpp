@@ -29,7 +29,7 @@ AttentionPass pass_of(const std::string& name) {
   for (const AttentionPass pass : {AttentionPass::forward, AttentionPass::backward}) {
     if (name == name_of(pass)) return pass;
   }
-  throw_bad_input("attention has no pass ", name);
+  throw_bad_input("unknown attention pass ", name);
 }
 
 Json json_of(const AttentionProblem& problem, const AttentionChoice& choice) {
@@ -65,7 +65,8 @@ std::pair<AttentionProblem, AttentionChoice> read_problem(const Json& json) {
   AttentionChoice choice{
       .engine = json.at("engine"), .knobs = {}, .workspace = json.at("workspace"), .seconds = json.at("seconds")};
   for (const Json& knob : json.at("knobs")) {
-    if (!choice.knobs.emplace(knob.at(0), knob.at(1)).second) throw_bad_input("twice the knob ", knob.at(0).dump());
+    if (!choice.knobs.emplace(knob.at(0), knob.at(1)).second)
+      throw_bad_input("knob ", knob.at(0).dump(), " appears twice");
   }
   return {problem, choice};
 }

@@ -85,7 +85,7 @@ class Attention : AttentionTasks {
     for_tiles(workspaces(), [&](const Tile& tile, int64_t head, Workspace& work) {
       forward_tile(tile, head, work, out, log_sum_exp);
     });
-    CHECK(!failed_, "sgemm refused a tile of attention");
+    CHECK(!failed_, "sgemm failed for an attention tile");
   }
 
   void backward(const AttentionGradients& gradients) {

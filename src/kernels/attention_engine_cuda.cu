@@ -119,7 +119,8 @@ void require_known_dnn() {
   const size_t version = cudnnGetVersion();
   if (version >= kOldest) return;
   throw_bad_input("cuDNN ", version / 10000, ".", version % 10000 / 100, ".", version % 100,
-                  " is loaded, 9.19 or later is needed, as older ones compute wrong gradients; see which libcudnn.so.9 comes "
+                  " is loaded, but 9.19 or later is needed, because older versions compute wrong gradients; check "
+                  "which libcudnn.so.9 comes "
                   "first in LD_LIBRARY_PATH");
 }
 

@@ -45,7 +45,7 @@ void check_alignment(const AttentionProblem& problem, const AttentionProblem& pi
   const int64_t of_head = problem.statistics * size_of(DType::float32);
   const bool aligned = (piece.samples == problem.samples || of_sample % kAlignment == 0) &&
                        (piece.kv_heads == problem.kv_heads || of_head % kAlignment == 0);
-  if (!aligned) throw cuda::Unserved("pieces that are not aligned: " + problem.text());
+  if (!aligned) throw cuda::Unserved("unaligned pieces: " + problem.text());
 }
 
 }  // namespace
@@ -101,8 +101,8 @@ std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem
     if (!candidates.empty() && !timed_) break;
     try {
       if (choice.workspace > left) {
-        without_room.push_back(
-            detail::concatenate("engine ", choice.engine, " asks for ", choice.workspace, " bytes of ", left));
+        without_room.push_back(detail::concatenate("engine ", choice.engine, " needs a workspace of ", choice.workspace,
+                                                   " bytes, but only ", left, " are free"));
         throw cuda::Unserved(without_room.back());
       }
       candidates.push_back(planned(piece, choice));
@@ -111,7 +111,7 @@ std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem
     }
   }
   if (candidates.empty()) {
-    throw cuda::Unserved(detail::concatenate("cuDNN ", choices_.library, " plans no ", piece.text(), ": ",
+    throw cuda::Unserved(detail::concatenate("cuDNN ", choices_.library, " has no plan for ", piece.text(), ": ",
                                              reasons.empty() ? "no engine" : reasons));
   }
   if (timed_) {
@@ -137,7 +137,7 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
   char* const memory = static_cast<char*>(scratch.raw());
   const auto execute = [&](const Candidate& candidate, int64_t sample, int64_t kv_head) {
     const int64_t needed = own.bytes() + candidate.plan->workspace();
-    CHECK(needed <= scratch.bytes(), needed, " bytes of scratch, there are ", scratch.bytes(), " for ", problem.text());
+    CHECK(needed <= scratch.bytes(), problem.text(), " needs ", needed, " bytes of scratch, but has ", scratch.bytes());
     Tensors of_piece = tensors_of_piece(problem, tensors, sample, kv_head);
     if (own.delta > 0) of_piece[cuda::kDelta] = memory;
     if (own.query_sum > 0) of_piece[cuda::kQuerySum] = memory + own.delta;

@@ -22,7 +22,7 @@ struct Choices {
   void adopt(const Choices& other, const char* what, const char* library_name) {
     if (other.device != device || other.library != library) {
       throw ForeignChoices(detail::concatenate(what, " chosen on ", other.device, " with ", library_name, " ",
-                                               other.library, ", this is ", device, " with ", library));
+                                               other.library, ", but this is ", device, " with ", library));
     }
     for (const auto& [shape, choice] : other.of) of.insert_or_assign(shape, choice);
   }

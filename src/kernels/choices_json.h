@@ -27,7 +27,7 @@ Choices<Shape, Choice> choices_from_json(const std::string& text, const std::str
     Choices<Shape, Choice> choices{.device = json.at("device"), .library = json.at("library"), .of = {}};
     for (const Json& object : json.at(key)) {
       const auto [place, added] = choices.of.insert(read(object));
-      if (!added) throw_bad_input("twice ", place->first.text());
+      if (!added) throw_bad_input(place->first.text(), " appears twice");
     }
     return choices;
   } catch (const Json::exception& error) {

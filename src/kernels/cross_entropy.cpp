@@ -47,8 +47,8 @@ void first_maximum(Stream& stream, ConstTensor logits, int64_t vocab_begin, Tens
   check_dims(kName, "logits", logits, 2);
   check_floating(kName, "logits", logits);
   const DType dtype = logits.dtype();
-  CHECK(logits.extent(1) > 0 && vocab_begin + logits.extent(1) <= int64_t{1} << 24, kName, " of tokens ", vocab_begin,
-        " to ", vocab_begin + logits.extent(1), ": the numbers of none, or too large");
+  CHECK(logits.extent(1) > 0 && vocab_begin + logits.extent(1) <= int64_t{1} << 24, kName, ": tokens ", vocab_begin,
+        " to ", vocab_begin + logits.extent(1), " are none, or too large");
   check_argument(stream, kName, "logits", logits, dtype, logits.shape());
   check_argument(stream, kName, "maxima", maxima, accumulation_type(dtype), {logits.extent(0), 2});
   launch(stream, kName, {logits}, {maxima}, 2 * logits.count(), dtype,

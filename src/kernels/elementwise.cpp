@@ -81,7 +81,7 @@ void sum_of_squares(Stream& stream, const std::vector<Squares>& squares, InOut s
     check_floating(kName, "x", x);
     check_argument(stream, kName, "x", x, accumulation_type(dtype), x.shape());
     check_contiguous(kName, "x", x);
-    CHECK(sum >= last && sum < sums.tensor.count(), kName, ": sum ", sum, " of ", sums.tensor.count(), " behind sum ",
+    CHECK(sum >= last && sum < sums.tensor.count(), kName, ": sum ", sum, " of ", sums.tensor.count(), " after sum ",
           last);
     reads.add({x});
     count += x.count();

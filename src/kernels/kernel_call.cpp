@@ -51,7 +51,7 @@ double get(const Tensor& tensor, int64_t flat) {
     case DType::uint16:
       return element<uint16_t>(tensor, flat);
     default:
-      throw_crash("no call of a kernel reads ", name_of(tensor.dtype()));
+      throw_crash("kernel calls cannot read ", name_of(tensor.dtype()));
   }
 }
 
@@ -73,7 +73,7 @@ void put(const Tensor& tensor, int64_t flat, double value) {
       element<uint16_t>(tensor, flat) = static_cast<uint16_t>(value);
       return;
     default:
-      throw_crash("no call of a kernel writes ", name_of(tensor.dtype()));
+      throw_crash("kernel calls cannot write ", name_of(tensor.dtype()));
   }
 }
 

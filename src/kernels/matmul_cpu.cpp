@@ -126,10 +126,9 @@ bool product_by_library(const LibraryProduct& shape, const void* a, const void* 
 
 void require(bool made, int64_t m, int64_t n, int64_t k) {
   if (made) return;
-  throw_bad_input(
-      "oneDNN refused a product of ", m, "×", n, "×", k,
-      ": it writes machine code while it runs; allow that here (systemd's MemoryDenyWriteExecute, SELinux's "
-      "execmem), or give it more memory (ulimit -v)");
+  throw_bad_input("oneDNN cannot compute a product of ", m, "×", n, "×", k,
+                  ": it must generate machine code at run time; allow that (systemd's MemoryDenyWriteExecute, "
+                  "SELinux's execmem), or raise the memory limit (ulimit -v)");
 }
 
 }  // namespace
@@ -164,8 +163,8 @@ void multiply(ProductsBy by, const MatrixProduct& of, const Tensor& scratch) {
   if (multiply_few_rows(of)) return;
   const LibraryThreads guard(of.threads);
   const bool wide = a.dtype == DType::float32, packs = scratch.defined() && scratch.count() > 0;
-  CHECK(a.dtype == b.dtype && (wide || a.dtype == DType::bfloat16), "products take float32 or bfloat16");
-  CHECK(of.c_dtype == DType::float32 || !(wide || of.keep), "a product of float32 and sums are float32");
+  CHECK(a.dtype == b.dtype && (wide || a.dtype == DType::bfloat16), "operands must be float32 or bfloat16");
+  CHECK(of.c_dtype == DType::float32 || !(wide || of.keep), "products of float32, and sums, must be float32");
   if (!wide && packs && multiply_by_matrix_unit(by, of, scratch)) return;
   const bool by_library =
       wide ? (a.transposed ? gradient_by_library(of.k, of.n, of.m, a.stride) : packs_weight(of.m, of.k, of.n))

@@ -43,7 +43,7 @@ float high_half(uint32_t word) {
 }  // namespace
 
 MatrixUnitLoops::MatrixUnitLoops() {
-  CHECK(!registers.configured, "the matrix unit is still configured for somebody else");
+  CHECK(!registers.configured, "the matrix unit is still configured by another user");
 }
 
 void MatrixUnitLoops::configure(const TileConfiguration& configuration) {

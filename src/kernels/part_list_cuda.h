@@ -25,7 +25,7 @@ struct PartList {
   // Parts may be empty.
   void add(const Part& part, int64_t blocks_of_part) {
     CHECK(!full(), "more than ", kMost, " parts");
-    CHECK(blocks_of_part <= kMostBlocks - blocks, blocks_of_part, " blocks behind ", blocks);
+    CHECK(blocks_of_part <= kMostBlocks - blocks, blocks_of_part, " blocks after ", blocks);
     parts[count] = part;
     begins[count++] = blocks;
     blocks += static_cast<int32_t>(blocks_of_part);

@@ -18,7 +18,7 @@ DType dtype_of(const std::string& name) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     if (name == name_of(dtype)) return dtype;
   }
-  throw_bad_input("no product of ", name);
+  throw_bad_input("unknown product ", name);
 }
 
 std::string hex_of(const std::array<uint64_t, 8>& words) {
@@ -31,7 +31,7 @@ std::array<uint64_t, 8> words_of(const std::string& text) {
   std::array<uint64_t, 8> words{};
   const bool hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!hex || text.size() != kDigits * words.size()) {
-    throw_bad_input("an algorithm is ", kDigits * words.size(), " hexadecimal digits, not ", text);
+    throw_bad_input("an algorithm must have ", kDigits * words.size(), " hexadecimal digits: ", text);
   }
   for (size_t i = 0; i < words.size(); ++i) words[i] = std::stoull(text.substr(kDigits * i, kDigits), nullptr, 16);
   return words;

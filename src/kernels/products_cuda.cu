@@ -52,7 +52,7 @@ using Layout = Owner<cublasLtMatrixLayoutOpaque_t>;
 using Preference = Owner<cublasLtMatmulPreferenceOpaque_t>;
 
 cudaDataType_t library_type(DType dtype) {
-  CHECK(dtype == DType::float32 || dtype == DType::bfloat16, "no product of ", name_of(dtype));
+  CHECK(dtype == DType::float32 || dtype == DType::bfloat16, "no products of ", name_of(dtype));
   return dtype == DType::float32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
@@ -230,7 +230,7 @@ struct CudaProducts::State {
     if (shape.adds) {
       on.c = memory_elsewhere(shape.m * shape.c_stride * size_of(shape.result));
       if (on.c == nullptr) {
-        untimed.push_back("no room to time " + shape.text());
+        untimed.push_back("not enough memory to time " + shape.text());
         return found.front();
       }
     }
@@ -246,8 +246,8 @@ struct CudaProducts::State {
     check_status(cublasLtMatmulAlgoCheck(handle.get(), how.description.get(), how.first.get(), how.second.get(),
                                          how.added.get(), how.result.get(), &algorithm, &result),
                  "cublasLtMatmulAlgoCheck", shape);
-    CHECK(static_cast<int64_t>(result.workspaceSize) <= room(), "an algorithm asks for a workspace of ",
-          result.workspaceSize, " bytes, given are ", room(), ": ", shape.text());
+    CHECK(static_cast<int64_t>(result.workspaceSize) <= room(), "an algorithm needs a workspace of ",
+          result.workspaceSize, " bytes, but has ", room(), ": ", shape.text());
   }
 
   const Described& find(CUstream_st* stream, const ProductShape& shape, const Operands& on) {
@@ -271,8 +271,8 @@ CudaProducts::CudaProducts(Tensor workspace, const std::string& device) : state_
   if (workspace.defined()) {
     CHECK(workspace.contiguous() && workspace.dtype() == DType::uint8 && workspace.device() == DeviceKind::cuda,
           "a workspace of ", name_of(workspace.dtype()), " on ", name_of(workspace.device()));
-    CHECK(reinterpret_cast<uintptr_t>(workspace.raw()) % kWorkspaceAlignment == 0, "a workspace at ", workspace.raw(),
-          ", not a multiple of ", kWorkspaceAlignment);
+    CHECK(reinterpret_cast<uintptr_t>(workspace.raw()) % kWorkspaceAlignment == 0, "the workspace at ", workspace.raw(),
+          " is not aligned to ", kWorkspaceAlignment);
   }
   cublasLtHandle_t handle = nullptr;
   const cublasStatus_t status = cublasLtCreate(&handle);
@@ -288,7 +288,7 @@ CudaProducts::~CudaProducts() = default;
 void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b,
                        const void* residual, void* c) {
   CHECK((residual != nullptr) == (shape.residual_stride != 0), "a residual at ", residual, " for ", shape.text());
-  CHECK(residual == nullptr || !shape.adds, "two things to add to: ", shape.text());
+  CHECK(residual == nullptr || !shape.adds, "both a residual and a previous value to add to: ", shape.text());
   const Operands on{a, b, residual, c};
   const Described& how = state_->find(stream, shape, on);
   state_->run(stream, shape, how, how.choice, on);
@@ -310,7 +310,7 @@ const ProductChoices& CudaProducts::choices() const {
 
 void CudaProducts::adopt(const ProductChoices& choices) {
   for (const auto& [shape, choice] : choices.of) {
-    if (rounds_parts(choice)) throw ForeignChoices("products were chosen that round parts of sums: " + shape.text());
+    if (rounds_parts(choice)) throw ForeignChoices("the chosen algorithm rounds partial sums: " + shape.text());
   }
   state_->choices.adopt(choices, "products were", "cuBLASLt");
   for (auto& [shape, how] : state_->described) {

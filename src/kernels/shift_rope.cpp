@@ -75,7 +75,7 @@ void check_shift_rope(const Stream& stream, const char* kernel, const ConstTenso
   }
   if (how.rope.defined()) {
     check_dims(kernel, "rope", how.rope, 3);
-    CHECK(head_dim % 2 == 0, kernel, ": head_dim ", head_dim, " has no halves to rotate");
+    CHECK(head_dim % 2 == 0, kernel, ": head_dim ", head_dim, " is odd, so RoPE cannot rotate its halves");
     check_argument(stream, kernel, "rope", how.rope, accumulation, {2, how.rope.extent(1), head_dim / 2});
     check_argument(stream, kernel, "positions", how.positions, DType::int32, {rows});
   }
@@ -96,8 +96,7 @@ struct Shared {
 };
 void share(const char* kernel, const char* name, const ConstTensor& tensor, ConstTensor& shared) {
   if (!shared.defined()) shared = tensor;
-  CHECK(tensor.raw() == shared.raw() && tensor.shape() == shared.shape(), kernel, ": streams have ", name,
-        " of their own");
+  CHECK(tensor.raw() == shared.raw() && tensor.shape() == shared.shape(), kernel, ": all streams must share ", name);
 }
 template <typename OneStream>
 Shared check_streams(const Stream& stream, const char* kernel, const std::vector<OneStream>& streams) {
@@ -146,7 +145,7 @@ void shift_rope_backward(Stream& stream, const std::vector<ShiftBackward>& strea
   for (const ShiftBackward& own : streams) {
     const auto& [d_y, x, how, d_x, d_taps] = own;
     CHECK(!how.carried.defined(), kName, ": carried rows have no gradient");
-    CHECK(d_taps.defined() == how.taps.defined(), kName, ": d_taps must be given exactly where taps are");
+    CHECK(d_taps.defined() == how.taps.defined(), kName, ": d_taps must be given if and only if taps are");
     check_argument(stream, kName, "d_y", d_y, dtype, x.shape());
     check_argument(stream, kName, "d_x", d_x, dtype, x.shape());
     if (d_taps.defined()) check_argument(stream, kName, "d_taps", d_taps, accumulation, how.taps.shape());

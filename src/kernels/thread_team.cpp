@@ -190,8 +190,8 @@ void start_threads(int threads) {
     }
   });
   if (stack < kLeastStack) {
-    throw_bad_input("ulimit -s leaves threads ", stack >> 10, " KiB of stack on ", host_name(), "; give at least ",
-                    kLeastStack >> 10, " (ulimit -s ", kLeastStack >> 10, ")");
+    throw_bad_input("threads on ", host_name(), " have ", stack >> 10, " KiB of stack, but need at least ",
+                    kLeastStack >> 10, "; raise the limit (ulimit -s ", kLeastStack >> 10, ")");
   }
 }
 

@@ -71,7 +71,7 @@ void Attention::shift(Run& run, const Streams& raw, const Tensor& rope, const St
 }
 
 Attention::Streams Attention::attending(Run& run, const Tensor& rope, const Saved& saved) const {
-  CHECK(!run.documents.copied_from.defined(), "rows that documents share have been copied");
+  CHECK(!run.documents.copied_from.defined(), "decoding does not support rows that documents share");
   return shift(run, saved.raw, rope, run.scratch.allocate(saved.raw.dtype(), saved.raw.shape()));
 }
 
@@ -86,7 +86,7 @@ Residual Attention::forward(Run& run, const Tensor& x_local, const Tensor& resid
   const int64_t rows = run.attending_rows();
   saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {heads, rows});
   if (documents.copied_from.defined()) {
-    CHECK(!run.training, "documents share rows in a step of training");
+    CHECK(!run.training, "documents cannot share rows in a training step");
     ArenaScope scope(run.scratch);
     const Tensor raw = run.scratch.allocate(dtype, {rows, saved.raw.extent(1)});
     const Tensor attended = run.scratch.allocate(dtype, {rows, heads, head_dim_});

@@ -175,7 +175,7 @@ Residual TransformerStage::layers_forward(Run& run, const Batch& batch, const Te
 }
 
 void TransformerStage::visit_attention(Run& run, const Saved& saved, const AttentionVisitor& visit) const {
-  CHECK(recompute_ != RecomputeKind::full, "recomputed layers keep nothing of their attention");
+  CHECK(recompute_ != RecomputeKind::full, "fully recomputed layers keep no attention tensors");
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Attention::Saved& of_layer = saved.layers[i].attention;
     ArenaScope scope(run.scratch);
@@ -229,7 +229,7 @@ Tensor TransformerStage::decode(Run& run, const Tensor& ids, const Tensor& input
 }
 
 Tensor TransformerStage::logits(Run& run, const Tensor& x) const {
-  CHECK(last(), "logits are made on the last stage");
+  CHECK(last(), "logits are computed on the last stage");
   RmsNorm::Saved unused;
   return loss_->unrounded_logits(run, final_norm_->forward(run, x, unused));
 }
@@ -241,7 +241,7 @@ Tensor TransformerStage::normed(Run& run, const Tensor& x) const {
 }
 
 Tensor TransformerStage::precise_logits(Run& run, const Tensor& normed_rows, Range range) const {
-  CHECK(last(), "logits are made on the last stage");
+  CHECK(last(), "logits are computed on the last stage");
   return loss_->precise_logits(run, normed_rows, range);
 }
 

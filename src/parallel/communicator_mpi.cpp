@@ -220,7 +220,7 @@ class MpiCommunicator : public HostCommunicator {
         int received = 0;
         MPI_Get_count(&statuses[i], MPI_BYTE, &received);
         CHECK(received == receive->lengths[i], "group ", name(), ", recv: rank ", from, " sent ", received,
-              " bytes where ", receive->lengths[i], " were expected");
+              " bytes, but ", receive->lengths[i], " were expected");
       }
     };
   }
@@ -316,7 +316,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
   }
   int initialized = 0;
   MPI_Initialized(&initialized);
-  CHECK(!initialized, "one process can hold one MPI session in its life");
+  CHECK(!initialized, "MPI can be initialized only once per process");
   // Without it, ranks that share a core wait for each other's time slices: milliseconds instead of microseconds.
   set_environment_default("OMPI_MCA_mpi_yield_when_idle", "1");
   // Network libraries take 0.2 s to find that there is no network; shared memory needs none.
@@ -327,8 +327,8 @@ MpiSession::MpiSession(int64_t piece_bytes)
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
-    throw_bad_input("this MPI provides thread level ", provided, "; MPI_THREAD_MULTIPLE (", MPI_THREAD_MULTIPLE,
-                    ") is needed");
+    throw_bad_input("this MPI library provides thread level ", provided, ", but MPI_THREAD_MULTIPLE (",
+                    MPI_THREAD_MULTIPLE, ") is needed; use an MPI library that was built with thread support");
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);

@@ -45,7 +45,7 @@ ncclDataType_t type_of(DType dtype, const std::string& group) {
     case DType::uint16:
       break;
   }
-  throw_crash(group, ": NCCL reduces no ", name_of(dtype));
+  throw_crash(group, ": NCCL cannot reduce ", name_of(dtype));
 }
 
 bool is_floating(DType dtype) {
@@ -58,25 +58,24 @@ struct Advice {
   std::string next;
 };
 const std::string kLessMemory =
-    "; the plan leaves NCCL what it expects of it, and device.reserve: raise that, and the run says before it starts "
-    "what "
-    "needs less; or end what else uses this GPU, or " +
+    "; the plan reserves an estimate for NCCL and device.reserve. Raise device.reserve, and the run reports before it "
+    "starts which settings need less memory; or stop other programs on this GPU, or " +
     kLessOfNccl;
 const Advice kAdvice[] = {
     {"Duplicate GPU",
-     "; NCCL takes one rank for a GPU: start no more ranks on a host than it shows GPUs, or, to try a layout on fewer, "
-     "give every rank an NCCL_HOSTID of its own, which is slow"},
+     "; NCCL allows one rank per GPU: start at most as many ranks on a host as it has visible GPUs or, to try a layout "
+     "on fewer GPUs, give every rank its own NCCL_HOSTID, which is slow"},
     {"out of memory", kLessMemory},
     {"Failed to CUDA", kLessMemory},  // calloc, malloc
     {"No space left on device",
-     "; NCCL shares memory in /dev/shm: see df /dev/shm, and give it more (docker run --shm-size=8g)"},
+     "; NCCL uses shared memory in /dev/shm: check df /dev/shm, and make it larger (docker run --shm-size=8g)"},
 };
 
 // Advice if the user has NCCL connect everything when a communicator is made, otherwise "".
 std::string less_at_once() {
   const char* const connects = std::getenv("NCCL_RUNTIME_CONNECT");
   if (connects == nullptr || connects != std::string("0")) return "";
-  return "; unset NCCL_RUNTIME_CONNECT, which is 0 and has NCCL take memory for what no step does";
+  return "; unset NCCL_RUNTIME_CONNECT: with 0, NCCL also allocates memory for connections that no step uses";
 }
 
 // NCCL's communicator. Running operations use it too, and another thread through find_lost_peer().
@@ -89,14 +88,14 @@ class Handle {
     check(ncclGetVersion(&version), "ncclGetVersion");
     if (version >= kOldest) return;
     throw_bad_input("NCCL ", version / 10000, ".", version % 10000 / 100, ".", version % 100,
-                    " is loaded, 2.28 or later is needed; see which libnccl.so.2 comes first in LD_LIBRARY_PATH");
+                    " is loaded, but 2.28 or later is needed; check which libnccl.so.2 comes first in LD_LIBRARY_PATH");
   }
   // The environment overrides the configuration of a communicator here.
   static void require_calls_that_block() {
     constexpr const char* kName = "NCCL_COMM_BLOCKING";
     const std::string said = set_environment_default(kName, "1");
     if (said.empty() || std::strtoll(said.c_str(), nullptr, 0) != 0) return;  // as NCCL reads it
-    throw_bad_input(kName, " is ", said, ": NCCL's calls would return before they are done; unset it");
+    throw_bad_input(kName, " is ", said, ": NCCL's calls would return before they finish; unset it");
   }
   Handle(HostCommunicator& control, NcclUse use)
       : name_(detail::concatenate(control.name(), ", rank ", control.rank(), " of ", control.size())) {
@@ -105,7 +104,7 @@ class Handle {
     ncclUniqueId id{};
     if (control.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     const std::string text = control.broadcast_text(std::string(id.internal, sizeof(id.internal)), 0);
-    CHECK(text.size() == sizeof(id.internal), name_, ": a unique id of NCCL of ", text.size(), " bytes");
+    CHECK(text.size() == sizeof(id.internal), name_, ": NCCL's unique id has ", text.size(), " bytes");
     std::memcpy(id.internal, text.data(), sizeof(id.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // otherwise every call would start a thread
@@ -118,7 +117,7 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
 
   ncclComm_t comm() const {
-    CHECK(comm_ != nullptr, name_, ": NCCL's communicator was given up");
+    CHECK(comm_ != nullptr, name_, ": NCCL's communicator was aborted");
     return comm_;
   }
   void check(ncclResult_t result, const char* call) const {
@@ -132,7 +131,7 @@ class Handle {
     check(ncclCommGetAsyncError(comm_, &found), "ncclCommGetAsyncError");
     if (found == ncclSuccess || found == ncclInProgress) return;
     lost_ = true;
-    fail(found, "what is under way", ncclGetLastError(comm_));
+    fail(found, "a running operation", ncclGetLastError(comm_));
   }
   // Ends running operations; they touch nothing once the stream is done.
   void abort() noexcept {
@@ -224,12 +223,12 @@ class Started {
     forget_done(2);
     operations_.push_back({call, ++number_, std::move(operation)});
   }
-  // "ncclAllReduce, its operation 7"; "" where none is.
+  // "ncclAllReduce, operation 7"; "" if none is running.
   std::string oldest() {
     const std::lock_guard held(lock_);
     forget_done(operations_.size());
     if (operations_.empty()) return {};
-    return detail::concatenate(operations_.front().call, ", its operation ", operations_.front().number);
+    return detail::concatenate(operations_.front().call, ", operation ", operations_.front().number);
   }
 
  private:

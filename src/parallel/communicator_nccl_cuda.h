@@ -28,7 +28,7 @@ constexpr std::optional<int> most_blocks(NcclUse use) {
 std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, NcclUse use = NcclUse::sums);
 
 // Advice if NCCL takes too much memory.
-inline const std::string kLessOfNccl = "have NCCL take less (NCCL_MAX_CTAS=4, NCCL_BUFFSIZE=1048576)";
+inline const std::string kLessOfNccl = "make NCCL use less memory (NCCL_MAX_CTAS=4, NCCL_BUFFSIZE=1048576)";
 
 // Communicators that are made from now on repeat sums in the same order. Sets NCCL_NVLS_ENABLE=0, unless it is set,
 // because NVLink's switch promises no order.

@@ -117,7 +117,8 @@ class ThreadCommunicator : public HostCommunicator {
       forming = group_->forming.insert(group_->forming.end(), std::move(fresh));
     }
     const std::shared_ptr<Group> group = forming->group;
-    if (group->name != group_name) mismatch("split: this rank forms group " + group_name + ", a peer " + group->name);
+    if (group->name != group_name)
+      mismatch("split: this rank forms group " + group_name + ", but a peer forms " + group->name);
     forming->taken[place] = 1;
     if (std::count(forming->taken.begin(), forming->taken.end(), 0) == 0) group_->forming.erase(forming);
     return std::make_unique<ThreadCommunicator>(world_, group, static_cast<int>(place));
@@ -202,7 +203,7 @@ class ThreadCommunicator : public HostCommunicator {
     for (int member = 0; member < size(); ++member) {
       const size_t other = static_cast<size_t>(member);
       if (group.arrived[other] && group.calls[other] != call) {
-        mismatch("rank " + std::to_string(rank()) + " calls " + describe(call) + " where rank " +
+        mismatch("rank " + std::to_string(rank()) + " calls " + describe(call) + ", but rank " +
                  std::to_string(member) + " calls " + describe(group.calls[other]));
       }
     }
@@ -271,7 +272,7 @@ class ThreadCommunicator : public HostCommunicator {
     channel.waiting.erase(message);
     group_->message_came[static_cast<size_t>(from)].notify_all();  // the sender, which may wait for receivers
     if (static_cast<int64_t>(content.size()) != bytes) {
-      mismatch("rank " + std::to_string(rank()) + " receives " + std::to_string(bytes) + " bytes where rank " +
+      mismatch("rank " + std::to_string(rank()) + " receives " + std::to_string(bytes) + " bytes, but rank " +
                std::to_string(from) + " sent " + std::to_string(content.size()));
     }
     lock.unlock();

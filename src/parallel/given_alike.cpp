@@ -75,7 +75,7 @@ std::string differences(const std::vector<GivenValue>& first, const std::string&
     const std::string& here = value_of(first, one.key);
     const std::string& there = value_of(theirs, one.key);
     if (here == there || ++differ > kNamedKeys) continue;
-    text += "\n  " + their_place + " has " + one.key + "=" + shown(there) + ", " + place + " has " + shown(here);
+    text += "\n  " + their_place + " has " + one.key + "=" + shown(there) + ", but " + place + " has " + shown(here);
   }
   if (differ > kNamedKeys) text += "\n  and " + std::to_string(differ - kNamedKeys) + " more keys of this rank differ";
   return text;
@@ -103,11 +103,10 @@ void require_given_alike(ControlPlane& world, const std::vector<GivenValue>& giv
   }
   if (world.rank() != 0) leave_to_another(ExitCode::bad_input);
   if (different > told) text += "\n  and " + std::to_string(different - told) + " more ranks differ from rank 0";
-  throw_bad_input(
-      "the ranks were not given the same:", text,
-      "\nGive all ranks the same command line, and files on a file system that all hosts share. Usual causes: a copy "
-      "of a "
-      "file on each host, a file that was edited during the start, a stale cache of a network file system.");
+  throw_bad_input("the ranks were started with different settings:", text,
+                  "\nStart all ranks with the same command line, and put files on a file system that all hosts share. "
+                  "Usual causes: a copy of a file on each host, a file that was edited while the ranks started, a "
+                  "stale cache of a network file system.");
 }
 
 }  // namespace shiftron

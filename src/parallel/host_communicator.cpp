@@ -73,7 +73,7 @@ Work::~Work() {
   try {
     wait(*stream_);
   } catch (const std::exception& error) {
-    tell(std::string("communication that nobody waited for failed: ") + error.what());
+    tell(std::string("communication failed, and nothing had waited for it: ") + error.what());
   }
 }
 
@@ -287,7 +287,7 @@ int HostCommunicator::place_in(const std::vector<int>& members) const {
     const int member = members[i];
     CHECK(member >= 0 && member < size(), name(), " split: no rank ", member, " in a group of ", size());
     char& before = seen[static_cast<size_t>(member)];
-    CHECK(before == 0, name(), " split: rank ", member, " stands twice among the members");
+    CHECK(before == 0, name(), " split: rank ", member, " appears twice among the members");
     before = 1;
     if (member == rank()) place = static_cast<int>(i);
   }

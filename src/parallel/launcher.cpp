@@ -82,11 +82,11 @@ LaunchedTasks launched_tasks() {
 void require_all_tasks(const LaunchedTasks& launched, int ranks) {
   if (launched.count <= ranks) return;
   if (launched.rank != 0) leave_to_another(ExitCode::bad_input);
-  throw_bad_input("the launcher has started ", launched.count, " processes (", launched.source, "), and MPI sees ",
+  throw_bad_input("the launcher started ", launched.count, " processes (", launched.source, "), but MPI sees only ",
                   ranks,
-                  " of them: the launcher does not speak with the program's MPI, and each would do all the work "
-                  "alone; start them with the mpirun of the Open MPI that the program was built with, or with srun "
-                  "--mpi=pmix; where one process is wanted: mpirun -n 1");
+                  ": the launcher does not support this program's MPI, and each process would do all the work alone; "
+                  "start them with mpirun of the Open MPI that the program was built with, or with srun --mpi=pmix; "
+                  "for a single process: mpirun -n 1");
 }
 
 bool is_on_one_host() {

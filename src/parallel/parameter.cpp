@@ -211,11 +211,11 @@ Tensor ParameterSet::joined(const std::vector<Parameter*>& parameters, Tensor Pa
   int64_t end = parameters.front()->*offset;
   for (const Parameter* parameter : parameters) {
     CHECK(parameter->*offset == end && (parameter->*of).dtype() == first.dtype(), parameter->spec.name,
-          " does not lie behind the parameter before it");
+          " does not directly follow the previous parameter");
     end += parameter->box.extent.count();
   }
   const int64_t count = end - parameters.front()->*offset;
-  CHECK(count % columns == 0, "joined parameters are no matrix of ", columns, " columns");
+  CHECK(count % columns == 0, "joined parameters are not a matrix of ", columns, " columns");
   return Tensor(first.raw(), first.dtype(), {count / columns, columns}, first.device());
 }
 

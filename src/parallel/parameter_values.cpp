@@ -126,7 +126,7 @@ const void* ParameterSet::read(const Parameter& parameter, ParameterState state,
   const Range kept = parameter.kept;
   const bool all_here = state == ParameterState::master && !halves;
   CHECK(all_here || (first >= kept.begin && first + count <= kept.end), parameter.spec.name, ": elements ", first,
-        " to ", first + count, ", this rank keeps ", kept.begin, " to ", kept.end);
+        " to ", first + count, ", but this rank keeps ", kept.begin, " to ", kept.end);
   if (const void* all = on_host(parameter, state, first)) return all;
   HostCopies copies(stream_, *this, transfer_);
   room.resize(static_cast<size_t>(count * size_of(types_.accumulation)));

@@ -132,7 +132,7 @@ int chunks_of(const Schedule& schedule) {
   const PipelineKind kind = schedule.kind;
   const int chunks = kind == PipelineKind::zb_v && schedule.chunks == 1 ? 2 : schedule.chunks;
   const bool fits = kind == PipelineKind::interleaved ? chunks >= 2 : chunks == (kind == PipelineKind::zb_v ? 2 : 1);
-  CHECK(fits, "a pipeline of this kind does not have ", chunks, " chunks");
+  CHECK(fits, "this kind of pipeline cannot have ", chunks, " chunks");
   return chunks;
 }
 

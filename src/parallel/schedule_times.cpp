@@ -70,8 +70,8 @@ class Simulation {
              const ScheduleCosts& costs, MessageQueues queues)
       : schedule_(schedule), count_(static_cast<int>(lists.size())), costs_(costs) {
     const int chunks = chunks_of(schedule);
-    CHECK(costs.virtual_stages.empty() || static_cast<int>(costs.virtual_stages.size()) == count_ * chunks, "costs of ",
-          costs.virtual_stages.size(), " virtual stages, there are ", count_ * chunks);
+    CHECK(costs.virtual_stages.empty() || static_cast<int>(costs.virtual_stages.size()) == count_ * chunks,
+          "costs for ", costs.virtual_stages.size(), " virtual stages, but there are ", count_ * chunks);
     for (const auto& list : lists) {
       Stage stage{.number = static_cast<int>(stages_.size())};
       stage.units.assign(chunks, std::vector<Unit>(microbatches));

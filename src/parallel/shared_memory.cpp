@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kFolder = "/dev/shm/";
 constexpr std::string_view kReport =
     "\nshiftron: the shared memory in /dev/shm is full: ranks of one host exchange messages through it; df -h /dev/shm "
-    "says how much it has. Remove files there that no process uses, or give it more: docker run --shm-size=1g, "
+    "shows its size. Remove unused files there, or make it larger: docker run --shm-size=1g, "
     "mount -o remount,size=1g /dev/shm\n";
 
 // A line of /proc/self/maps: "begin-end rwxp offset device inode   path".

@@ -121,7 +121,7 @@ std::string Groups::under_way() const {
 void run_weight_gradients(Run& run) {
   std::deque<WeightGradient>& waiting = run.weight_gradients.waiting;
   CHECK(!waiting.empty() && waiting.front().microbatch == run.microbatch, "microbatch ", run.microbatch,
-        " is not the oldest with weight gradients to run");
+        " is not the oldest with pending weight gradients");
   while (!waiting.empty() && waiting.front().microbatch == run.microbatch) {
     add_weight_gradient(run, waiting.front());
     waiting.pop_front();

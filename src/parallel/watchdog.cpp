@@ -213,7 +213,7 @@ void Watchdog::report() {
   try {
     on_expiry_({expired_name_, expired_key_, expired_seconds_, expired_for_files_, under_way_, fault_});
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "reporting that section %s expired failed: %s\n", expired_name_, error.what());
+    std::fprintf(stderr, "cannot report that section %s expired: %s\n", expired_name_, error.what());
   }
   reported_ = true;
 }

@@ -126,7 +126,7 @@ TEST(Commit, AValidStepIsNeverOverwrittenABrokenOneIsSetAside) {
   ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);
   const SaveResult again = save_state(directory.path(), kSmallModel, kCommitWriter, 10, 11);
   EXPECT_FALSE(again.saved);
-  EXPECT_THAT(again.reason, HasSubstr("step-00000010 is there already and valid"));
+  EXPECT_THAT(again.reason, HasSubstr("step-00000010 already exists and is valid"));
   EXPECT_EQ(found_step(directory.path()), 10);
   fs::remove(directory.path() + "/step-00000010/manifest.json");
   EXPECT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);
@@ -146,7 +146,7 @@ TEST(Commit, WhatTheDiskGivesBackIsComparedWithMemory) {
   };
   const SaveResult result = save_state(directory.path(), kSmallModel, {}, 10, 10, {}, options);
   EXPECT_FALSE(result.saved);
-  EXPECT_THAT(result.reason, HasSubstr("reads back other bytes than were written"));
+  EXPECT_THAT(result.reason, HasSubstr("does not read back as written"));
 }
 
 // As where hosts have a directory of that name each.
@@ -249,7 +249,7 @@ TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
   fill_disk(disk, 100 << 10);
   const SaveResult refused = save_state(directory, kSmallModel, kCommitWriter, 20, 20);
   EXPECT_FALSE(refused.saved);
-  EXPECT_THAT(refused.reason, HasSubstr("free space on the disk of " + directory));
+  EXPECT_THAT(refused.reason, HasSubstr("the disk of " + directory));
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000010"));
   fs::remove(disk.path() + "/filler");
 

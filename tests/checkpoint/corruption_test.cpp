@@ -231,7 +231,7 @@ TEST_F(Corruption, BytesOutsideOfTensorsAreVerifiedToo) {
     const char before = read_file(path)[at];
     overwrite(path, at, std::string(1, static_cast<char>(before ^ 4)));
     EXPECT_THAT(verify_step(c->step),
-                ::testing::ElementsAre(HasSubstr(file.name + ": is damaged outside of its tensors")));
+                ::testing::ElementsAre(HasSubstr(file.name + ": is damaged outside its tensors")));
   }
 }
 

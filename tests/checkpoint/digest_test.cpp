@@ -146,7 +146,7 @@ TEST(Diff, TypesAreWidenedWhenAskedFor) {
   MemorySource halves, floats;
   halves.add<uint16_t>(TensorGroup::parameters, "x", {2}, DType::bfloat16, {0x3f80, 0x4000});
   floats.add<float>(TensorGroup::parameters, "x", {2}, DType::float32, {1, std::nextafter(2.0f, 3.0f)});
-  EXPECT_EQ(diff_sources(halves, floats).at(0).mismatch, "[2] of bfloat16 against [2] of float32");
+  EXPECT_EQ(diff_sources(halves, floats).at(0).mismatch, "[2] of bfloat16 vs. [2] of float32");
   for (const bool turned : {false, true}) {
     const TensorDifference found = turned ? diff_sources(floats, halves, {.widen = true}).at(0)
                                           : diff_sources(halves, floats, {.widen = true}).at(0);

@@ -43,16 +43,16 @@ class Exports : public ::testing::Test {
 
 TEST_F(Exports, WhatIsThereStays) {
   fs::create_directory(out_);
-  EXPECT_THAT(fault(how()), HasSubstr("is there already"));
+  EXPECT_THAT(fault(how()), HasSubstr("already exists"));
   fs::remove(out_);
   fs::create_directory(temporary_);
   write_text(temporary_ + "/mine", "text");
-  EXPECT_THAT(fault(how()), HasSubstr("no remains of an export"));
+  EXPECT_THAT(fault(how()), HasSubstr("not left over from an export"));
   EXPECT_EQ(names_in(temporary_), std::vector<std::string>{"mine"});
   fs::remove_all(temporary_);
   fs::create_directory(directory_.path() + "/empty");
   fs::create_directory_symlink(directory_.path() + "/empty", temporary_);
-  EXPECT_THAT(fault(how()), HasSubstr("no remains of an export"));
+  EXPECT_THAT(fault(how()), HasSubstr("not left over from an export"));
   EXPECT_TRUE(fs::is_symlink(temporary_));
 }
 
@@ -68,7 +68,7 @@ TEST_F(Exports, RemainsOfAKilledOneAreSwept) {
   write_text(out_ + mark_, "");
   write_text(out_ + "/old", "text");
   expect_whole(write(how()));
-  EXPECT_THAT(fault(how()), HasSubstr("is there already"));
+  EXPECT_THAT(fault(how()), HasSubstr("already exists"));
 }
 
 // Killed behind the rename of its only file: that is whole, and stays.
@@ -78,10 +78,10 @@ TEST_F(Exports, RemainsBesideAFileAreSwept) {
   write_text(temporary_ + mark_, "");
   {
     const std::optional<FileLock> running = FileLock::take(temporary_ + mark_);
-    EXPECT_THAT(fault(how()), HasSubstr("out is there already"));
+    EXPECT_THAT(fault(how()), HasSubstr("out already exists"));
     EXPECT_TRUE(fs::exists(temporary_ + mark_));
   }
-  EXPECT_THAT(fault(how()), HasSubstr("out is there already"));
+  EXPECT_THAT(fault(how()), HasSubstr("out already exists"));
   EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out"});
   EXPECT_EQ(read_file(out_), "whole");
 }
@@ -109,12 +109,12 @@ TEST_F(Exports, AFileThatWasNotToldIsMadeAgain) {
   write_again();
   EXPECT_EQ(read_file(out_), "second");
   EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out"});
-  EXPECT_THAT(error_of(write_again).what(), HasSubstr("out is there already"));
+  EXPECT_THAT(error_of(write_again).what(), HasSubstr("out already exists"));
   fs::remove(out_);
   kill_untold();
   fs::rename(out_, out_ + ".first");
   write_text(out_, "mine");
-  EXPECT_THAT(error_of(write_again).what(), HasSubstr("out is there already"));
+  EXPECT_THAT(error_of(write_again).what(), HasSubstr("out already exists"));
   EXPECT_EQ(read_file(out_), "mine");
 }
 
@@ -149,7 +149,8 @@ TEST_F(Exports, ASmallOneNeedsLittleRoom) {
       if (!is_file) write_hugging_face(source, how(), disk / name);
     });
     EXPECT_EQ(error.code(), ExitCode::crash);
-    EXPECT_THAT(error.what(), ::testing::ContainsRegex("another.*: the export takes at least [0-9]{5,6} bytes, "));
+    EXPECT_THAT(error.what(),
+                ::testing::ContainsRegex("another.*: the export needs at least [0-9]{5,6} bytes, but only "));
     EXPECT_FALSE(fs::exists(disk / name + ".tmp"));
   }
 }
@@ -160,7 +161,7 @@ TEST_F(Exports, ANameThatIsTakenMeanwhileStays) {
     fs::create_directory(out_);  // which a plain rename would replace
     return {};
   };
-  EXPECT_THAT(fault(taken), HasSubstr("out is there already"));
+  EXPECT_THAT(fault(taken), HasSubstr("out already exists"));
   EXPECT_TRUE(names_in(out_).empty());
   EXPECT_FALSE(fs::exists(temporary_));
   fs::remove(out_);
@@ -168,7 +169,7 @@ TEST_F(Exports, ANameThatIsTakenMeanwhileStays) {
   GgufExport file{.model = plain, .type = SafetensorsType::F32, .positions = 64, .entries = {}};
   file.check = [&](const std::string&) { write_text(out_, "mine"); };
   MemorySource source(plain);
-  EXPECT_THAT(error_of([&] { write_gguf(source, file, out_); }).what(), HasSubstr("out is there already"));
+  EXPECT_THAT(error_of([&] { write_gguf(source, file, out_); }).what(), HasSubstr("out already exists"));
   EXPECT_EQ(read_file(out_), "mine");
   EXPECT_FALSE(fs::exists(temporary_));
 }
@@ -184,7 +185,7 @@ TEST_F(Exports, ManyAtOnceLeaveOneWhole) {
         place.finish();
         ++written;
       } catch (const Error& error) {
-        EXPECT_THAT(error.what(), AnyOf(HasSubstr("is running"), HasSubstr("out is there already")));
+        EXPECT_THAT(error.what(), AnyOf(HasSubstr("is running"), HasSubstr("out already exists")));
       }
     };
     {

@@ -31,13 +31,13 @@ class ForeignDirectories : public ::testing::Test {
 TEST_F(ForeignDirectories, AreNamedWithWhatImportsThem) {
   write("llama", "model.embed_tokens.weight");
   EXPECT_EQ(import_format_of(place("llama")), "hf");
-  EXPECT_THAT(fault("llama"), AllOf(HasSubstr("seems to be a model of Hugging Face's transformers"),
+  EXPECT_THAT(fault("llama"), AllOf(HasSubstr("looks like a model for Hugging Face transformers"),
                                     HasSubstr("checkpoint import " + place("llama") + " --format hf --output RUN")));
   for (const std::string prefix : {"", "model."}) {
     write("gpt" + prefix, prefix + "embedding.word_embeddings.weight");
     EXPECT_EQ(import_format_of(place("gpt" + prefix)), "megatron");
     EXPECT_THAT(fault("gpt" + prefix),
-                AllOf(HasSubstr("seems to be a model of Megatron-LM"), HasSubstr("--format megatron --output RUN")));
+                AllOf(HasSubstr("looks like a model for Megatron-LM"), HasSubstr("--format megatron --output RUN")));
   }
   fs::create_directories(place("pickles"));
   write_text(place("pickles") + "/__0_0.distcp", "");

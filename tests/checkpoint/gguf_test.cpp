@@ -133,14 +133,14 @@ TEST(Gguf, WhatIsWrongIsNamed) {
     return std::string(error_of([&] { GgufFile file(path); }).what());
   };
   EXPECT_THAT(fault(0, 'X'), HasSubstr("does not begin with GGUF"));
-  EXPECT_THAT(fault(4, 2), HasSubstr("of version 2"));
+  EXPECT_THAT(fault(4, 2), HasSubstr("has version 2"));
   EXPECT_THAT(fault(15, 1), HasSubstr("tensors and 1 keys"));
   const size_t key = 24, kind = key + 9, tensor = kind + 8;
-  EXPECT_THAT(fault(kind, 12), HasSubstr("key \"k\" is of kind 12"));
+  EXPECT_THAT(fault(kind, 12), HasSubstr("key \"k\" has the unsupported kind 12"));
   EXPECT_THAT(fault(key + 7, 1), HasSubstr("goes beyond its end"));
   EXPECT_THAT(fault(tensor + 9, 5), HasSubstr("5 dims"));
   EXPECT_THAT(fault(tensor + 13, 90), HasSubstr("goes beyond its end"));
-  EXPECT_THAT(fault(tensor + 21, 2), HasSubstr("is of type 2, read are F32, F16 and BF16"));
+  EXPECT_THAT(fault(tensor + 21, 2), HasSubstr("it has type 2, but only F32, F16 and BF16 are supported"));
   EXPECT_THAT(fault(tensor + 25, 32), HasSubstr("begins at byte 32"));
 }
 
@@ -239,7 +239,7 @@ TEST_F(GgufExportTest, WhatFailsLeavesNothing) {
   const GgufExport how = export_as(model_, SafetensorsType::F16);
   GgufExport shifted = how;
   shifted.model.shift.key = 1;
-  EXPECT_THAT(fault(shifted), HasSubstr("llama.cpp does not compute"));
+  EXPECT_THAT(fault(shifted), HasSubstr("llama.cpp cannot compute"));
   EXPECT_THAT(fault(shifted), HasSubstr("--format hf"));
   GgufExport checked = how;
   checked.check = [&](const std::string& path) {
@@ -258,14 +258,14 @@ TEST_F(GgufExportTest, RemainsAreSweptAndWhatIsThereIsNot) {
   MemorySource source(model_);
   const GgufExport how = export_as(model_, SafetensorsType::F32);
   write_text(out_ + ".tmp", "mine");
-  EXPECT_THAT(error_of([&] { write_gguf(source, how, out_); }).what(), HasSubstr("no remains of an export"));
+  EXPECT_THAT(error_of([&] { write_gguf(source, how, out_); }).what(), HasSubstr("not left over from an export"));
   EXPECT_EQ(read_file(out_ + ".tmp"), "mine");
   fs::remove(out_ + ".tmp");
   fs::create_directory(out_ + ".tmp");
   for (const char* name : {"out.gguf", "export-that-is-under-way"}) write_text(out_ + ".tmp/" + name, "");
   write_gguf(source, how, out_);
   EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out.gguf"});
-  EXPECT_THAT(error_of([&] { write_gguf(source, how, out_); }).what(), HasSubstr("is there already"));
+  EXPECT_THAT(error_of([&] { write_gguf(source, how, out_); }).what(), HasSubstr("already exists"));
 }
 
 TEST_F(GgufExportTest, FoldersAreMadeAndNothingInAStep) {
@@ -277,7 +277,7 @@ TEST_F(GgufExportTest, FoldersAreMadeAndNothingInAStep) {
   fs::create_directories(step);
   write_text(step + "/manifest.json", "{}");
   EXPECT_THAT(error_of([&] { write_gguf(source, how, step + "/out.gguf"); }).what(),
-              HasSubstr("into which nothing is written"));
+              HasSubstr("which must not change"));
   EXPECT_EQ(names_in(step), std::vector<std::string>{"manifest.json"});
 }
 

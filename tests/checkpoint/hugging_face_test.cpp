@@ -301,10 +301,11 @@ TEST_F(FailingExports, WhatTheFormCannotHold) {
   EXPECT_THAT(fault(shifted, export_of(shifted, HuggingFaceForm::llama)).what(),
               HasSubstr("a plain Llama has no KV shift"));
   EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::canon)).what(),
-              HasSubstr("has no KV shift; take llama"));
+              HasSubstr("has no KV shift; use --as llama"));
   EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::llama)).what(),
-              HasSubstr("hidden 10, heads 4; take --as kv-shift"));
-  EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::baichuan_m1)).what(), HasSubstr("read, not written"));
+              HasSubstr("hidden 10, heads 4; use --as kv-shift"));
+  EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::baichuan_m1)).what(),
+              HasSubstr("imported, but not exported"));
   EXPECT_TRUE(names_in(directory_.path()).empty());
 }
 
@@ -344,7 +345,7 @@ TEST_F(FailingExports, NothingIsWrittenIntoAStep) {
                                    directory_.path() + "/run/../run/checkpoints/step-00000007/./c"}) {
     const Error error = error_of([&] { write_hugging_face(source, export_of(model, HuggingFaceForm::kv_shift), place); });
     EXPECT_EQ(error.code(), ExitCode::bad_input) << place;
-    EXPECT_THAT(error.what(), HasSubstr("into which nothing is written")) << place;
+    EXPECT_THAT(error.what(), HasSubstr("which must not change")) << place;
   }
   EXPECT_EQ(names_in(step), std::vector<std::string>{"manifest.json"});
   fs::remove_all(directory_.path() + "/run");
@@ -366,9 +367,9 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"rope_dim", 4}}, "rope_dim is 4"},
       {{{"rope_version", "lingua"}}, "rope_version is"},
       {{{"qk_norm", true}}, "qk_norm is true"},
-      {{{"model_type", "granite"}}, "may hold the same tensors and compute something else"},
-      {{{"rope_scaling", true}}, "rope_scaling is true: this model rotates by rope_theta alone"},
-      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}, "this model rotates alike in every layer"},
+      {{{"model_type", "granite"}}, "may hold the same tensors but compute something different"},
+      {{{"rope_scaling", true}}, "rope_scaling is true: scaling of RoPE is not supported"},
+      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}, "RoPE must be the same in every layer"},
       {{{"rope_scaling", {{"rope_type", "default"}, {"sliding_attention", {{"factor", 8}}}}}}, "rope_scaling is"},
       {{{"hidden_activation", "gelu"}}, "hidden_activation is \"gelu\""},
       {{{"rope_interleaved", true}}, "rope_interleaved is true"},
@@ -408,13 +409,13 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"head_dim", 5}}, "head_dim is 5"},
       {{{"hidden_size", 0}}, "hidden_size is 0"},
       {{{"hidden_size", "10"}}, "hidden_size is \"10\""},
-      {{{"hidden_size", 11}}, "config.json makes it"},
+      {{{"hidden_size", 11}}, "config.json requires"},
       {{{"num_hidden_layers", 2000000000}}, "config.json says 2000000000 layers"},
       {{{"num_hidden_layers", 3}},
        "model.layers.2.self_attn.q_proj.weight [24, 10] (num_attention_heads 4, "
        "head_dim 6, hidden_size 10) is missing"},
-      {{{"num_hidden_layers", 1}}, "no place for these tensors"},
-      {{{"vocab_size", 20}}, "model.embed_tokens.weight is [19, 10], config.json makes it [20, 10]"},
+      {{{"num_hidden_layers", 1}}, "these tensors are not supported"},
+      {{{"vocab_size", 20}}, "model.embed_tokens.weight is [19, 10], but config.json requires [20, 10]"},
       {{{"rms_norm_eps", -1}}, "rms_norm_eps is -1"},
       {{{"initializer_range", -0.1}}, "initializer_range is -0.1"},
       {{{"tie_word_embeddings", true}}, "lm_head.weight is not model.embed_tokens.weight"},
@@ -426,7 +427,7 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
     EXPECT_THAT(fault(), HasSubstr(message));
   }
   write_text(out_ + "/config.json", "{");
-  EXPECT_THAT(fault(), HasSubstr("config.json: no valid JSON"));
+  EXPECT_THAT(fault(), HasSubstr("config.json: not valid JSON"));
   const size_t deep = 400'000;  // showing such a value takes more than a stack
   write_text(out_ + "/config.json", "{\"model_type\":" + std::string(deep, '[') + std::string(deep, ']') + "}");
   EXPECT_THAT(fault(), HasSubstr("config.json: nested deeper than 32"));
@@ -471,7 +472,7 @@ TEST_F(HuggingFaceImports, TokensThatEndATextAreReadAndWritten) {
   EXPECT_EQ(ends(), std::vector<int64_t>{5});
   for (const json& odd : {json("2"), json(2.5), json({7, nullptr})}) {
     set({{"eos_token_id", odd}});
-    EXPECT_THAT(fault(), HasSubstr("config.json: eos_token_id is " + odd.dump() + ": must be a token's number"));
+    EXPECT_THAT(fault(), HasSubstr("config.json: eos_token_id is " + odd.dump() + ": must be a token number"));
   }
   set({{"eos_token_id", nullptr}, {"bos_token_id", true}});
   EXPECT_THAT(fault(), HasSubstr("config.json: bos_token_id is true"));
@@ -487,11 +488,11 @@ TEST_F(HuggingFaceImports, NumbersThatAreNoTokensAreLeftOutWithANote) {
   EXPECT_EQ(read().end_tokens, std::vector<int64_t>{7});
   EXPECT_FALSE(read().begin_token);
   const std::string config = out_ + "/config.json";
-  EXPECT_EQ(read().notes, (std::vector<std::string>{config + ": bos_token_id -1 is left out: tokens are 0 to 18",
-                                                    config + ": eos_token_id 19 is left out: tokens are 0 to 18"}));
+  EXPECT_EQ(read().notes, (std::vector<std::string>{config + ": bos_token_id -1 is ignored: tokens are 0 to 18",
+                                                    config + ": eos_token_id 19 is ignored: tokens are 0 to 18"}));
   write_text(out_ + "/generation_config.json", R"({"eos_token_id": -1})");
   EXPECT_EQ(read().end_tokens, std::vector<int64_t>{});
-  EXPECT_THAT(read().notes.back(), HasSubstr("generation_config.json: eos_token_id -1 is left out"));
+  EXPECT_THAT(read().notes.back(), HasSubstr("generation_config.json: eos_token_id -1 is ignored"));
 }
 
 // Of a padded vocabulary; an export of ours is one.
@@ -519,18 +520,18 @@ TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {
                          [](auto& tensor) {
                            tensor.shape = {10, 14};
                          }),
-              HasSubstr("model.layers.1.mlp.up_proj.weight is [10, 14], config.json makes it [14, 10]"));
+              HasSubstr("model.layers.1.mlp.up_proj.weight is [10, 14], but config.json requires [14, 10]"));
   EXPECT_THAT(change_one("model.layers.1.self_attn.conv_v", [](auto& tensor) { tensor.name.clear(); }),
               HasSubstr("layer 1 holds no taps"));
   EXPECT_THAT(change_one("model.layers.1.self_attn.conv_v",
                          [](auto& tensor) {
                            tensor.shape = {2, 1, 2};
                          }),
-              HasSubstr("taps are [2, n] or"));
+              HasSubstr("taps must be [2, n] or"));
   write(small_model(kPaper));
   rewrite([](auto&, auto&) {},
           {{{.name = "model.layers.0.self_attn.q_proj.bias", .shape = {24}}, std::vector<float>(24)}});
-  EXPECT_THAT(fault(), HasSubstr("no place for these tensors:\n  model.layers.0.self_attn.q_proj.bias [24]"));
+  EXPECT_THAT(fault(), HasSubstr("these tensors are not supported:\n  model.layers.0.self_attn.q_proj.bias [24]"));
   write(small_model(kPaper));
   rewrite([](auto&, auto&) {},
           {{{.name = "model.layers.0.self_attn.rotary_emb.inv_freq", .shape = {3}}, std::vector<float>(3)}});
@@ -546,13 +547,14 @@ TEST_F(HuggingFaceImports, SizesBeyondTheFilesAreRefusedFirst) {
     return fault();
   };
   const std::string file = out_ + "/model.safetensors: tensor model.";
-  EXPECT_THAT(refusal({{"num_attention_heads", kMost}}),
-              HasSubstr(file + "layers.0.self_attn.q_proj.weight is [24, 10], config.json makes it [12884901888, 10] "
-                               "(num_attention_heads 2147483648, head_dim 6, hidden_size 10)"));
+  EXPECT_THAT(
+      refusal({{"num_attention_heads", kMost}}),
+      HasSubstr(file + "layers.0.self_attn.q_proj.weight is [24, 10], but config.json requires [12884901888, 10] "
+                       "(num_attention_heads 2147483648, head_dim 6, hidden_size 10)"));
   EXPECT_THAT(refusal({{"num_attention_heads", kMost}, {"num_key_value_heads", kMost}, {"head_dim", kMost}}),
               HasSubstr("makes it [4611686018427387904, 10]"));
   EXPECT_THAT(refusal({{"num_key_value_heads", 4}}),
-              HasSubstr("k_proj.weight is [12, 10], config.json makes it [24, 10] (num_key_value_heads 4, "));
+              HasSubstr("k_proj.weight is [12, 10], but config.json requires [24, 10] (num_key_value_heads 4, "));
   EXPECT_THAT(refusal({{"hidden_size", kMost}, {"vocab_size", kMost}}),
               HasSubstr("makes it [2147483648, 2147483648] (vocab_size 2147483648, hidden_size 2147483648)"));
   EXPECT_THAT(refusal({{"intermediate_size", kMost}}), HasSubstr("(intermediate_size 2147483648, hidden_size 10)"));
@@ -567,7 +569,7 @@ TEST_F(HuggingFaceImports, TypesThatNoWeightsHave) {
       tensor.type = SafetensorsType::I8;
       values.resize((tensor.count() + 3) / 4);
     });
-    EXPECT_THAT(fault(), HasSubstr(out_ + "/model.safetensors: tensor " + name + " is of I8; weights are read"));
+    EXPECT_THAT(fault(), HasSubstr(out_ + "/model.safetensors: tensor " + name + " has type I8, but weights must be"));
   }
 }
 
@@ -801,7 +803,7 @@ TEST_F(HuggingFaceImports, ThetaOfTransformersFive) {
   EXPECT_EQ(HuggingFaceSource(out_).model().rope_base, 777);
   config["rope_scaling"] = {{"rope_type", "default"}};  // transformers takes this one, and its default theta
   write_text(out_ + "/config.json", config.dump());
-  EXPECT_THAT(fault(), HasSubstr("it differs from rope_parameters, which stands there too"));
+  EXPECT_THAT(fault(), HasSubstr("it differs from rope_parameters, which is also set"));
   config.erase("rope_scaling");
   config.erase("rope_parameters");
   write_text(out_ + "/config.json", config.dump());

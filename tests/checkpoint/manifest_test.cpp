@@ -123,7 +123,7 @@ TEST(Manifest, FieldsOutOfBoundsAreNamed) {
        }},
       {"boxes[1].offset has 1 entries", [](json& j) { j["boxes"][1]["offset"] = {2}; }},
       {"boxes[0].dataset must be parameters/a.weight@0,0", [](json& j) { j["boxes"][0]["dataset"] = "x"; }},
-      {"ends behind rank-00000.h5", [](json& j) { j["boxes"][0]["byte_offset"] = 4500; }},
+      {"ends after the end of rank-00000.h5", [](json& j) { j["boxes"][0]["byte_offset"] = 4500; }},
       {"boxes[0].byte_offset", [](json& j) { j["boxes"][0]["byte_offset"] = UINT64_MAX - 10; }},
       {"boxes[0].blocks has 1 entries, must have 2", [](json& j) { j["boxes"][0]["blocks"].erase(0); }},
       {"boxes[0].blocks is", [](json& j) { j["boxes"][0]["blocks"][0] = 7; }},
@@ -147,9 +147,9 @@ TEST(Manifest, KeysTwiceAndDeepNestingAreRefused) {
     text = "{\"xxh3_128\":\"" + to_hex(xxh3_128(body)) + "\",\n" + body;
     EXPECT_THAT(error_of([&] { parse_manifest(text, "m"); }).what(), ::testing::HasSubstr(message));
   };
-  refused(",\"step\":500", "stands twice");
+  refused(",\"step\":500", "appears twice");
   refused(",\"deep\":" + std::string(100000, '[') + std::string(100000, ']'), "nested deeper");
-  refused(",", "no valid JSON: parse error at line ");
+  refused(",", "not valid JSON: parse error at line ");
 }
 
 // Many ranks make hundreds of thousands of boxes, which all of them read.

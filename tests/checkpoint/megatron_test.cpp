@@ -342,12 +342,12 @@ TEST_F(MegatronImports, ConfigurationsOfOtherModelsAreRefusedByName) {
     EXPECT_THAT(with(key, value), HasSubstr(std::string("config.json: ") + key)) << key;
   }
   EXPECT_THAT(with("model_type", "baichuan_m1"), HasSubstr("must be llama"));
-  EXPECT_THAT(with("rotary_base", 10000), HasSubstr("rope_base and rotary_base are the same size, and differ"));
-  EXPECT_THAT(with("num_layers", 3), HasSubstr("num_hidden_layers is 3, the files hold 2 layers"));
+  EXPECT_THAT(with("rotary_base", 10000), HasSubstr("rope_base and rotary_base are the same setting, but differ"));
+  EXPECT_THAT(with("num_layers", 3), HasSubstr("num_hidden_layers is 3, but the files hold 2 layers"));
   EXPECT_THAT(with("tie_embeddings", true), HasSubstr("the files hold output_layer.weight"));
-  EXPECT_THAT(with("ffn", 12), HasSubstr("mlp.linear_fc1.weight is [28, 10], config.json makes it [24, 10]"));
+  EXPECT_THAT(with("ffn", 12), HasSubstr("mlp.linear_fc1.weight is [28, 10], but config.json requires [24, 10]"));
   EXPECT_THAT(with("vocab", 33),
-              HasSubstr("embedding.word_embeddings.weight is [32, 10], config.json makes it [33, 10]"));
+              HasSubstr("embedding.word_embeddings.weight is [32, 10], but config.json requires [33, 10]"));
   EXPECT_THAT(with("heads", 3), HasSubstr("num_attention_heads 3, num_key_value_heads 1 and head_dim 8 make 40 rows of "
                                           "self_attention.linear_qkv.weight, the files hold 48"));
 }
@@ -373,7 +373,7 @@ TEST_F(MegatronImports, LayersBeyondTheFilesAreRefusedFirst) {
   Tensors many = tensors_;
   std::erase_if(many, [](const auto& one) { return one.first.starts_with("decoder.layers."); });
   many["decoder.layers.self_attention.linear_proj.weight"] = {{10'001, 1, 1}, std::vector<float>(10'001)};
-  EXPECT_THAT(fault(many, least_config()), HasSubstr("the files hold 10001 layers, read are at most 10000"));
+  EXPECT_THAT(fault(many, least_config()), HasSubstr("the files hold 10001 layers, but at most 10000 are supported"));
 }
 
 TEST_F(MegatronImports, WhatNoTensorSaysMustBeStated) {
@@ -405,7 +405,7 @@ TEST_F(MegatronImports, TensorsThatDoNotFitAreRefusedByName) {
         "embedding.position_embeddings.weight"}) {
     Tensors changed = tensors_;
     changed[more] = {{1}, {0}};
-    EXPECT_THAT(fault(changed, least_config()), HasSubstr(std::string("no place for these tensors:\n  ") + more));
+    EXPECT_THAT(fault(changed, least_config()), HasSubstr(std::string("these tensors are not supported:\n  ") + more));
   }
   Tensors gap = tensors_;
   gap["decoder.layers.7.mlp.linear_fc2.weight"] = {{10, 14}, std::vector<float>(140)};
@@ -425,7 +425,8 @@ TEST_F(MegatronImports, DirectoriesOfPicklesAreRefusedWithTheWayOut) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
     EXPECT_THAT(error.what(), AllOf(HasSubstr(file), HasSubstr("never read"), HasSubstr("docs/interchange.md")));
   }
-  EXPECT_THAT(error_of([&] { MegatronSource read(directory_.path() + "/none"); }).what(), HasSubstr("is no directory"));
+  EXPECT_THAT(error_of([&] { MegatronSource read(directory_.path() + "/none"); }).what(),
+              HasSubstr("is not a directory"));
 }
 
 }  // namespace

@@ -33,11 +33,11 @@ TEST_F(MissingTaps, OfLlamaCanonAreRefusedByName) {
   }
   write_canon();
   set({{"canon_kernel", 4}});
-  EXPECT_THAT(fault(), HasSubstr("canonB.weight is [48, 1, 2], config.json makes it [48, 1, 4] (canon_kernel 4)"));
+  EXPECT_THAT(fault(), HasSubstr("canonB.weight is [48, 1, 2], but config.json requires [48, 1, 4] (canon_kernel 4)"));
   set({{"canon_kernel", nullptr}});
-  EXPECT_THAT(fault(), HasSubstr("config.json makes it [48, 1, 4]"));  // LlamaCanon's default
+  EXPECT_THAT(fault(), HasSubstr("config.json requires [48, 1, 4]"));  // LlamaCanon's default
   set({{"canon_kernel", 2}, {"canon_set", ""}});
-  EXPECT_THAT(fault(), AllOf(HasSubstr("layers.0.self_attn.canonB.weight is there"), HasSubstr("set it to \"B\"")));
+  EXPECT_THAT(fault(), AllOf(HasSubstr("layers.0.self_attn.canonB.weight exists"), HasSubstr("set it to \"B\"")));
   drop({"canonB"});
   EXPECT_EQ(HuggingFaceSource(out_).model().shift, (ShiftConfig{.query = 0, .key = 0, .value = 0}));
 }
@@ -62,7 +62,7 @@ TEST_F(MissingTaps, OfSomeLayersWhereNoneAreStated) {
   for (const auto& [name, message] :
        {std::pair("layers.1.self_attn.conv_k",
                   "layer 1 holds no taps: tensor model.layers.1.self_attn.conv_k is missing"),
-        std::pair("layers.0.self_attn.conv_v", "layer 1 holds some, layer 0 holds none")}) {
+        std::pair("layers.0.self_attn.conv_v", "layer 1 holds some, but layer 0 holds none")}) {
     write(small_model(kPaper));
     set({{"model_type", "llama"}});
     drop({name});

@@ -63,7 +63,7 @@ TEST_F(Restore, NewestIsTakenAndAnExplicitStepIsObeyed) {
 
 TEST_F(Restore, NothingThereIsNoError) {
   EXPECT_EQ(load(directory_.path() + "/none"), -1);
-  EXPECT_THAT(error_of([&] { load(directory_.path() + "/none", 3); }).what(), HasSubstr("there is none"));
+  EXPECT_THAT(error_of([&] { load(directory_.path() + "/none", 3); }).what(), HasSubstr("available steps: none"));
 }
 
 // The damaged block is read by one stage only: all ranks must go to the older step together.
@@ -140,7 +140,8 @@ TEST_F(Restore, AStateWithoutItsPartsIsNamed) {
     EXPECT_EQ(load(directory_.path()), 20);
     write_text(step + "/manifest.json", whole);
     rewrite(step, [&](nlohmann::json& root) { root["state"][key] = 3; });
-    EXPECT_THAT(verify_step(step), ::testing::ElementsAre(HasSubstr("state." + std::string(key) + " is no object")));
+    EXPECT_THAT(verify_step(step),
+                ::testing::ElementsAre(HasSubstr("state." + std::string(key) + " is not an object")));
     write_text(step + "/manifest.json", whole);
   }
 }
@@ -153,13 +154,13 @@ TEST_F(Restore, AnotherModelIsNotDamage) {
   };
   FakeModel other = kSmallModel;
   other.precise = true;
-  EXPECT_THAT(refused(other), HasSubstr("tensors are float32 in the checkpoint, float64 in this run"));
+  EXPECT_THAT(refused(other), HasSubstr("tensors are float32 in the checkpoint, but float64 in this run"));
   other = kSmallModel;
   other.layers = 3;
   EXPECT_THAT(refused(other), HasSubstr("parameters/layers.2.attention.key.weight is missing in the checkpoint"));
   other = kSmallModel;
   other.tied = true;
-  EXPECT_THAT(refused(other), HasSubstr("parameters/head.weight is in the checkpoint, not in this model"));
+  EXPECT_THAT(refused(other), HasSubstr("parameters/head.weight is in the checkpoint, but not in this model"));
   other = kSmallModel;
   other.ffn = 12;
   EXPECT_THAT(refused(other), HasSubstr("parameters/layers.0.mlp.down.weight is [24, 36] in the checkpoint, [24, 12]"));
@@ -285,7 +286,7 @@ TEST_F(Restore, ALinkThatLeadsNowhereStopsTheStart) {
       const Error error = error_of(reads);
       EXPECT_EQ(error.code(), ExitCode::crash) << error.what();
       EXPECT_THAT(error.what(), AllOf(HasSubstr(link + " is a symbolic link to " + archive.path()),
-                                      HasSubstr("which is not there"), ::testing::Not(HasSubstr("lost"))));
+                                      HasSubstr("which does not exist"), ::testing::Not(HasSubstr("lost"))));
     }
     EXPECT_EQ(names_in(directory_.path()), before);
   };
@@ -300,7 +301,7 @@ TEST_F(Restore, ALinkThatLeadsNowhereStopsTheStart) {
     if (name != "tokenizer.model" && name != "manifest.json") {
       const Error error = error_of([&] { load(directory_.path()); });
       EXPECT_EQ(error.code(), ExitCode::crash) << error.what();
-      EXPECT_THAT(error_of([&] { verify_step(step); }).what(), HasSubstr("which is not there"));
+      EXPECT_THAT(error_of([&] { verify_step(step); }).what(), HasSubstr("which does not exist"));
     } else {
       expect_refused(step + "/" + name);
     }
@@ -322,7 +323,7 @@ TEST_F(Restore, AStepThatRetentionRemovesIsNamedAsRemoved) {
         const Error error = error_of([&] { work(step, [&] { remove_step({10, step}); }); });
         EXPECT_EQ(error.code(), ExitCode::no_checkpoint) << error.what();
         EXPECT_THAT(error.what(),
-                    AllOf(HasSubstr(step + " is not there, or no longer"), HasSubstr("checkpoint.keep"),
+                    AllOf(HasSubstr(step + " does not exist, or no longer"), HasSubstr("checkpoint.keep"),
                           ::testing::Not(HasSubstr("lost")), ::testing::Not(HasSubstr("check the path"))));
         EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
       };

@@ -160,7 +160,7 @@ TEST_F(Retained, WhatCannotBeRemovedStopsNoSave) {
     const SaveResult result = save_state(directory, kRetainedModel, {}, 5, 1, {.keep = 1});
     EXPECT_FALSE(result.saved);
     EXPECT_THAT(result.reason,
-                ::testing::HasSubstr("step-00000005.tmp, which an interrupted save left, cannot be removed"));
+                ::testing::HasSubstr("step-00000005.tmp, left by an interrupted save, cannot be removed"));
   }
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000004", "step-00000005.tmp"));
   open_to_all(directory + "/step-00000005.tmp", true);  // for its removal

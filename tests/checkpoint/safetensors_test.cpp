@@ -49,66 +49,67 @@ std::vector<Hostile> corpus() {
       {"empty", "", "0 bytes"},
       {"shorter than the length", length_only, "7 bytes"},
       {"no header", file_of("", ""), "does not begin with {"},
-      {"header beyond the limit", long_header, "header is said to have"},
-      {"header beyond the file", beyond, "header is said to have 5 bytes"},
+      {"header beyond the limit", long_header, "header claims"},
+      {"header beyond the file", beyond, "header claims 5 bytes"},
       {"a list", raw("[]      "), "does not begin with {"},
       {"a space in front", raw(" {}"), "does not begin with {"},
       {"a byte order mark", raw("\xef\xbb\xbf{}"), "does not begin with {"},
-      {"no end", raw("{"), "no valid JSON"},
-      {"text behind", raw("{}{}"), "no valid JSON"},
+      {"no end", raw("{"), "not valid JSON"},
+      {"text behind", raw("{}{}"), "not valid JSON"},
       {"a zero byte behind", raw(std::string("{}\0", 3)), "zero byte"},
       {"a zero byte that hides text", raw(std::string("{}\0junk", 7)), "zero byte"},
-      {"no UTF-8", raw("{\"\xff\":1}"), "no valid JSON"},
-      {"a lone surrogate", raw(R"({"\ud800":1})"), "no valid JSON"},
+      {"no UTF-8", raw("{\"\xff\":1}"), "not valid JSON"},
+      {"a lone surrogate", raw(R"({"\ud800":1})"), "not valid JSON"},
       {"no tensors, elements behind", raw("{}"), "tensors end at byte 0"},
       {"a number for a tensor", raw(R"({"a":1})"), "a number at \"a\""},
       {"null for a tensor", raw(R"({"a":null})"), "null"},
       {"a list for a tensor", raw(R"({"a":[]})"), "a list"},
-      {"a text for a tensor", raw(R"({"a":"F32"})"), "a text"},
+      {"a text for a tensor", raw(R"({"a":"F32"})"), "a string"},
       {"a nameless tensor", raw("{" + tensor("", "F32", "[2]", "[0,8]") + "}"), "has no name"},
       {"a name of 513 bytes", raw("{" + tensor(std::string(513, 'n'), "F32", "[2]", "[0,8]") + "}"), "longer than 512"},
       {"a tensor twice", raw("{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("a", "F32", "[2]", "[0,8]") + "}"),
-       "\"a\" stands twice"},
+       "\"a\" appears twice"},
       {"the same name, escaped",
        raw("{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("\\u0061", "F32", "[0]", "[8,8]") + "}"),
-       "\"a\" stands twice"},
-      {"metadata twice", raw(R"({"__metadata__":{},"__metadata__":{}})"), "stands twice"},
-      {"a key of the metadata twice", raw(R"({"__metadata__":{"k":"1","k":"2"}})"), "stands twice in __metadata__"},
+       "\"a\" appears twice"},
+      {"metadata twice", raw(R"({"__metadata__":{},"__metadata__":{}})"), "appears twice"},
+      {"a key of the metadata twice", raw(R"({"__metadata__":{"k":"1","k":"2"}})"), "appears twice in __metadata__"},
       {"a number in the metadata", raw(R"({"__metadata__":{"k":1}})"), "a number"},
       {"an object in the metadata", raw(R"({"__metadata__":{"k":{}}})"), "an object"},
-      {"metadata that is a text", raw(R"({"__metadata__":"k"})"), "a text"},
+      {"metadata that is a text", raw(R"({"__metadata__":"k"})"), "a string"},
       {"no dtype", body(R"("shape":[2],"data_offsets":[0,8])"), "needs dtype, shape and data_offsets"},
       {"no shape", body(R"("dtype":"F32","data_offsets":[0,8])"), "needs dtype"},
       {"no offsets", body(R"("dtype":"F32","shape":[2])"), "needs dtype"},
-      {"dtype twice", body(R"("dtype":"F64","dtype":"F32","shape":[2],"data_offsets":[0,8])"), "stands twice"},
-      {"shape twice", body(R"("dtype":"F32","shape":[4],"shape":[2],"data_offsets":[0,8])"), "stands twice"},
-      {"offsets twice", body(R"("dtype":"F32","shape":[2],"data_offsets":[0,4],"data_offsets":[0,8])"), "stands twice"},
+      {"dtype twice", body(R"("dtype":"F64","dtype":"F32","shape":[2],"data_offsets":[0,8])"), "appears twice"},
+      {"shape twice", body(R"("dtype":"F32","shape":[4],"shape":[2],"data_offsets":[0,8])"), "appears twice"},
+      {"offsets twice", body(R"("dtype":"F32","shape":[2],"data_offsets":[0,4],"data_offsets":[0,8])"),
+       "appears twice"},
       {"an unknown key", body(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"stride":[1])"), "\"stride\""},
       {"an unknown dtype", one("F4", "[2]", "[0,8]", eight),
-       "tensor \"a\" has the unknown dtype \"F4\"; this program knows no such type"},
+       "tensor \"a\" has the unknown dtype \"F4\"; this type is not supported"},
       {"a dtype in lower case", one("f32", "[2]", "[0,8]", eight), "unknown dtype"},
       {"a negative extent", one("F32", "[-2]", "[0,8]", eight), "a negative number"},
       {"a broken extent", one("F32", "[2.0]", "[0,8]", eight), "the number"},
-      {"an extent in words", one("F32", "[\"2\"]", "[0,8]", eight), "a text"},
+      {"an extent in words", one("F32", "[\"2\"]", "[0,8]", eight), "a string"},
       {"an extent of 2^64", one("F32", "[18446744073709551616]", "[0,8]", eight), "the number"},
       {"a nested shape", one("F32", "[[2]]", "[0,8]", eight), "a list"},
       {"9 dims", one("F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]", eight), "more than 8 dims"},
       {"a shape that overflows", one("F32", "[4611686018427387905,4]", "[0,16]", eight), "overflows"},
       {"bytes that overflow", one("F64", "[2305843009213693953]", "[0,8]", eight), "overflows"},
       {"an overflow behind a zero", one("F32", "[4611686018427387904,4,0]", "[0,0]", ""), "overflows"},
-      {"one offset", one("F32", "[2]", "[0]", eight), "are not two"},
-      {"three offsets", one("F32", "[2]", "[0,8,8]", eight), "more than two"},
-      {"an end before its begin", one("F32", "[2]", "[8,0]", eight), "do not hold the 8 bytes"},
-      {"too few bytes for the shape", one("F32", "[3]", "[0,8]", eight), "do not hold the 12 bytes"},
-      {"too many bytes for the shape", one("F32", "[2]", "[0,12]", twelve), "do not hold the 8 bytes"},
-      {"a scalar of 8 bytes", one("F32", "[]", "[0,8]", eight), "do not hold the 4 bytes"},
-      {"elements behind the file", one("F32", "[1000000000]", "[0,4000000000]", eight), "the file at 8"},
-      {"a file that is cut", one("F32", "[2]", "[0,8]", "1234567"), "the file at 7"},
+      {"one offset", one("F32", "[2]", "[0]", eight), "must be two numbers"},
+      {"three offsets", one("F32", "[2]", "[0,8,8]", eight), "must be two numbers"},
+      {"an end before its begin", one("F32", "[2]", "[8,0]", eight), "do not match the 8 bytes"},
+      {"too few bytes for the shape", one("F32", "[3]", "[0,8]", eight), "do not match the 12 bytes"},
+      {"too many bytes for the shape", one("F32", "[2]", "[0,12]", twelve), "do not match the 8 bytes"},
+      {"a scalar of 8 bytes", one("F32", "[]", "[0,8]", eight), "do not match the 4 bytes"},
+      {"elements behind the file", one("F32", "[1000000000]", "[0,4000000000]", eight), "the file ends at 8"},
+      {"a file that is cut", one("F32", "[2]", "[0,8]", "1234567"), "the file ends at 7"},
       {"bytes behind the last tensor", one("F32", "[2]", "[0,8]", twelve), "end at byte 8"},
       {"bytes before the first tensor", one("F32", "[2]", "[4,12]", twelve), "begins at byte 4"},
-      {"a gap", two("[0,8]", "[12,16]", twelve + "1234"), "begins at byte 12, the one before it ends at 8"},
-      {"an overlap", two("[0,8]", "[4,8]", eight), "begins at byte 4, the one before it ends at 8"},
-      {"two in one place", two("[0,8]", "[0,4]", eight), "the one before it ends at 4"},
+      {"a gap", two("[0,8]", "[12,16]", twelve + "1234"), "begins at byte 12, but the previous one ends at 8"},
+      {"an overlap", two("[0,8]", "[4,8]", eight), "begins at byte 4, but the previous one ends at 8"},
+      {"two in one place", two("[0,8]", "[0,4]", eight), "the previous one ends at 4"},
       {"deep", raw("{\"a\":" + std::string(100000, '[')), "a list"},
   };
 }
@@ -217,7 +218,7 @@ TEST(Safetensors, WhatIsWrittenIsReadWidened) {
   EXPECT_TRUE(std::isnan(half[6]));
   EXPECT_DOUBLE_EQ(half[7], 0x555p-12);  // 1.333… · 2⁻²
   EXPECT_EQ(values(2), (std::vector<double>{1, -2}));
-  EXPECT_ERROR(values(3), ExitCode::bad_input, "tensor number is of I64");
+  EXPECT_ERROR(values(3), ExitCode::bad_input, "tensor number has type I64");
   std::vector<float> read(2);
   file.read(file.tensors()[4], 1, 2, read.data());
   EXPECT_EQ(std::memcmp(read.data(), floats + 1, 8), 0);
@@ -230,8 +231,8 @@ TEST(Safetensors, AWriterThatIsNotGivenAllIsAFault) {
   SafetensorsWriter writer(directory.path() + "/a", tensors, {});
   writer.append("1234", 4);
   EXPECT_ERROR(writer.finish(), ExitCode::crash, "4 bytes were not appended");
-  EXPECT_ERROR(writer.append("12345", 5), ExitCode::crash, "5 bytes are appended where 4 are left");
-  EXPECT_ERROR(const SafetensorsFile file(directory.path() + "/a"), ExitCode::bad_input, "the file at 4");
+  EXPECT_ERROR(writer.append("12345", 5), ExitCode::crash, "5 bytes are appended, but 4 are left");
+  EXPECT_ERROR(const SafetensorsFile file(directory.path() + "/a"), ExitCode::bad_input, "the file ends at 4");
 }
 
 TEST(Safetensors, ShardsHoldAtMostTheirLimit) {
@@ -276,14 +277,14 @@ TEST_F(SafetensorsDirectories, OneFileOrThoseOfTheIndex) {
   using ::testing::HasSubstr;
   EXPECT_THAT(fault(), HasSubstr("holds neither model.safetensors nor"));
   write_text(path_ + "/pytorch_model.bin", "pickle");
-  EXPECT_THAT(fault(), HasSubstr("holds pytorch_model.bin and no safetensors"));
+  EXPECT_THAT(fault(), HasSubstr("holds pytorch_model.bin but no safetensors"));
   EXPECT_THAT(fault(), HasSubstr("save_pretrained"));
   write("model-1.safetensors", {"a", "b"});
   write("model-2.safetensors", {"c"});
   index(R"({"a":"model-1.safetensors","b":"model-1.safetensors","c":"model-2.safetensors"})");
   EXPECT_EQ(SafetensorsDirectory(path_).tensors().size(), 3u);
   write("model.safetensors", {"a"});
-  EXPECT_THAT(fault(), HasSubstr("take away the one that is not meant"));
+  EXPECT_THAT(fault(), HasSubstr("remove the wrong one"));
   fs::remove(path_ + "/model.safetensors.index.json");
   EXPECT_EQ(SafetensorsDirectory(path_).tensors().size(), 1u);
   EXPECT_EQ(SafetensorsDirectory(path_).find("c"), nullptr);
@@ -296,15 +297,15 @@ TEST_F(SafetensorsDirectories, AnIndexThatLies) {
   index(R"({"a":"model-1.safetensors","b":"model-1.safetensors","c":"model-1.safetensors"})");
   EXPECT_THAT(fault(), HasSubstr("tensor \"c\" is not in model-1.safetensors"));
   index(R"({"a":"model-1.safetensors","c":"model-2.safetensors"})");
-  EXPECT_THAT(fault(), HasSubstr("tensor b is in model-1.safetensors, the index says nothing of it"));
+  EXPECT_THAT(fault(), HasSubstr("tensor b is in model-1.safetensors, but the index does not list it"));
   index(R"({"a":"../model-1.safetensors"})");
-  EXPECT_THAT(fault(), HasSubstr("no name of a safetensors file"));
+  EXPECT_THAT(fault(), HasSubstr("not the name of a safetensors file"));
   index(R"({"a":"model-3.safetensors"})");
   EXPECT_THAT(fault(), HasSubstr("model-3.safetensors"));
   index("[]");
   EXPECT_THAT(fault(), HasSubstr("weight_map is missing"));
   write_text(path_ + "/model.safetensors.index.json", "{");
-  EXPECT_THAT(fault(), HasSubstr("no valid JSON"));
+  EXPECT_THAT(fault(), HasSubstr("not valid JSON"));
   write("model-2.safetensors", {"c", "a"});
   index(R"({"a":"model-1.safetensors","b":"model-1.safetensors","c":"model-2.safetensors"})");
   EXPECT_THAT(fault(), HasSubstr("tensor a is also in"));

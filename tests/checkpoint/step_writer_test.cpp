@@ -246,7 +246,7 @@ TEST_F(Interrupted, AStepThatIsThereStays) {
   const std::string manifest = read_file(target_.path() + "/step-00000010/manifest.json");
   const Error error = error_of([&] { convert(from_, one_file(read_manifest(from_).tensors), {}, target_.path()); });
   EXPECT_EQ(error.code(), ExitCode::bad_input);
-  EXPECT_THAT(error.what(), HasSubstr("is there already"));
+  EXPECT_THAT(error.what(), HasSubstr("already exists"));
   EXPECT_EQ(read_file(target_.path() + "/step-00000010/manifest.json"), manifest);
 }
 
@@ -255,11 +255,11 @@ TEST_F(Interrupted, TensorsThatTheSourceHasNot) {
   const ManifestTensor good = tensors[0];
   tensors[0].name = "head.wait";
   EXPECT_THAT(error_of([&] { convert(from_, one_file(tensors), {}, target_.path()); }).what(),
-              HasSubstr("head.wait is to be written, and is not in what is read"));
+              HasSubstr("head.wait is missing in the source"));
   tensors[0] = good;
   tensors[0].shape[0] += 1;
   EXPECT_THAT(error_of([&] { convert(from_, one_file(tensors), {}, target_.path()); }).what(),
-              HasSubstr("is to be written as"));
+              HasSubstr("must be written as"));
   // A tensor of which one half is written.
   std::vector<StepFile> files = files_of(kSmallModel, {.tp = 2});
   files.pop_back();
@@ -422,7 +422,7 @@ TEST_F(Halves, AFileOfOtherNumbersIsNamed) {
   const std::vector<std::string> faults = verify_step(step);
   ASSERT_FALSE(faults.empty());
   EXPECT_THAT(faults, ::testing::Contains(::testing::AllOf(HasSubstr(name), HasSubstr("the manifest states f32"))));
-  EXPECT_THAT(faults, ::testing::Contains(HasSubstr("attribute dtype must not be there")));
+  EXPECT_THAT(faults, ::testing::Contains(HasSubstr("attribute dtype must not exist")));
 }
 
 TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
@@ -440,7 +440,7 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
   fill(kSmallModel, set, 99);
   ASSERT_TRUE(load("fresh", set));
   const std::string log = read_file(log_file);
-  EXPECT_THAT(log, HasSubstr("parameters of bfloat16 are read into float32 masters"));
+  EXPECT_THAT(log, HasSubstr("parameters are converted from bfloat16 to float32 masters"));
   EXPECT_THAT(log, HasSubstr("moments start at zero"));
   for (const auto& parameter : set.parameters()) {
     const std::vector<float> expected =

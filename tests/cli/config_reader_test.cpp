@@ -134,7 +134,7 @@ TEST_F(ConfigReader, PipesDevicesAndLargeFilesAreRefused) {
       {pipe, "it is a pipe, a socket or a device"},
       {"/dev/zero", "it is a pipe, a socket or a device"},
       {large, "is longer than 16777216 bytes"},
-      {folder_ / "lost.conf", "is a symbolic link to absent, which is not there"}};
+      {folder_ / "lost.conf", "is a symbolic link to absent, which does not exist"}};
   for (const auto& [path, reason] : cases) {
     EXPECT_THAT(read({"--config", path}).config.reading_faults, ElementsAre(HasSubstr(reason))) << path;
   }

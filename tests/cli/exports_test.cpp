@@ -243,7 +243,7 @@ TEST_F(Exports, EndsThatAFileHasNoPlaceForAreTold) {
   run("export", {step, "--output", out_});
   write_text(out_ + "/generation_config.json", json({{"eos_token_id", {5, own, 7}}, {"bos_token_id", 332}}).dump());
   const json imported = run("import", {out_, "--output", imported_});
-  EXPECT_THAT(imported["note"].get<std::string>(), HasSubstr("bos_token_id 332 is left out"));
+  EXPECT_THAT(imported["note"].get<std::string>(), HasSubstr("bos_token_id 332 is ignored"));
   const json exported = run("export", {imported["directory"], "--format", "gguf", "--output", file});
   EXPECT_EQ(ends(), (std::vector<uint32_t>{own, 5}));
   EXPECT_THAT(exported["note"].get<std::string>(), HasSubstr("has no place for 7"));

@@ -125,7 +125,7 @@ TEST_F(Interchange, AWidthThatHeadsDoNotDivideIsNoPlainLlama) {
   const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
   const Error error = error_of([&] { run("export", {step, "--output", out_, "--as", "llama"}); });
   EXPECT_EQ(error.code(), ExitCode::bad_input);
-  EXPECT_THAT(error.what(), HasSubstr("hidden 10, heads 4; take --as kv-shift"));
+  EXPECT_THAT(error.what(), HasSubstr("hidden 10, heads 4; use --as kv-shift"));
   EXPECT_EQ(run("export", {step, "--output", out_})["form"], "kv-shift");
   EXPECT_THAT(read_file(out_ + "/config.json"), HasSubstr("\"shift_k\": 0"));
   EXPECT_THAT(read_file(out_ + "/README.md"),
@@ -178,7 +178,7 @@ TEST_F(Interchange, WhatWasNotToldIsToldByTheSameCommand) {
     EXPECT_FALSE(fs::exists(given.back() + ".tmp"));
     const Error again = error_of([&, table = table] { output_of(table, words); });
     EXPECT_EQ(again.code(), ExitCode::bad_input);
-    EXPECT_THAT(again.what(), HasSubstr("is there already"));
+    EXPECT_THAT(again.what(), HasSubstr("already exists"));
   }
   fs::remove_all(converted);  // another request is refused
   std::vector<std::string> words = commands[2].second;
@@ -186,7 +186,7 @@ TEST_F(Interchange, WhatWasNotToldIsToldByTheSameCommand) {
   words[4] = "pp=2";
   const Error other = error_of([&] { output_of(commands[2].first, words); });
   EXPECT_EQ(other.code(), ExitCode::bad_input);
-  EXPECT_THAT(other.what(), HasSubstr("step-00000009 is there already"));
+  EXPECT_THAT(other.what(), HasSubstr("step-00000009 already exists"));
 }
 
 // A killed import may be given again; of two at once the later one is refused, and harms nothing.
@@ -205,7 +205,7 @@ TEST_F(Interchange, ImportsAfterAKillAndAtOnce) {
   run("import", {out_, "--output", imported_});
   EXPECT_EQ(names_in(imported_), (std::vector<std::string>{"checkpoints", "config.conf"}));
   EXPECT_EQ(names_in(imported_ + "/checkpoints"), std::vector<std::string>{"step-00000000"});
-  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("is there already"));
+  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("already exists"));
 }
 
 TEST_F(Interchange, WhatIsThereIsNotTouched) {
@@ -218,12 +218,12 @@ TEST_F(Interchange, WhatIsThereIsNotTouched) {
               HasSubstr("its newest step is"));
   fs::create_directory(imported_);
   write_text(imported_ + "/mine", "text");
-  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("is there already"));
+  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("already exists"));
   EXPECT_EQ(names_in(imported_), std::vector<std::string>{"mine"});
   EXPECT_THAT(error_of([&] {
                 run("import", {out_ + "9", "--output", imported_ + "2"});
               }).what(),
-              HasSubstr("is no directory"));
+              HasSubstr("is not a directory"));
   EXPECT_FALSE(fs::exists(imported_ + "2"));
 }
 
@@ -259,7 +259,7 @@ TEST_F(Interchange, AShiftIsNoGguf) {
   const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 0}));
   const Error error = error_of([&] { run("export", {step, "--format", "gguf", "--output", out_}); });
   EXPECT_EQ(error.code(), ExitCode::bad_input);
-  EXPECT_THAT(error.what(), AllOf(HasSubstr("llama.cpp does not compute"), HasSubstr("--format hf")));
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("llama.cpp cannot compute"), HasSubstr("--format hf")));
   EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"run"});
 }
 

@@ -27,9 +27,9 @@ TEST(AsError, APathThatAnotherWouldReplaceIsTheUsers) {
 
 TEST(AsError, ADiskThatIsFullOrFailsIsNoFaultOfThePath) {
   for (const auto& [code, advice] : {std::pair{std::errc::no_space_on_device, "; free space there"},
-                                     std::pair{std::errc::file_too_large, "; raise the limit of a file's size"},
-                                     std::pair{std::errc::too_many_files_open, "; raise the limit"},
-                                     std::pair{std::errc::io_error, "; the disk, or the way to it, fails"}}) {
+                                     std::pair{std::errc::file_too_large, "; raise the file size limit"},
+                                     std::pair{std::errc::too_many_files_open, "; raise the open file limit"},
+                                     std::pair{std::errc::io_error, "; the disk or its connection has failed"}}) {
     EXPECT_EQ(error_of(code).code(), ExitCode::crash);
     EXPECT_THAT(error_of(code).what(), ::testing::HasSubstr(advice));
   }

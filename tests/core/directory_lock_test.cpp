@@ -256,7 +256,7 @@ TEST(DirectoryLock, WithoutAThreadNothingStaysLocked) {
           _exit(static_cast<int>(error.code()));
         }
       },
-      ::testing::ExitedWithCode(76), "no thread could be started.*, free");
+      ::testing::ExitedWithCode(76), "cannot start a thread.*, free");
 }
 
 }  // namespace

@@ -108,11 +108,11 @@ TEST(File, LinksThatLeadNowhereAreNamed) {
       EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr(part));
     }
   };
-  expect_refused("lost", scratch / "lost is a symbolic link to absent, which is not there");
-  expect_refused("lost/inner/file", scratch / "lost is a symbolic link to absent, which is not there");
-  expect_refused("second", scratch / "second is a symbolic link to lost, which is not there");
-  expect_refused("through", scratch / "through is a symbolic link to file/inner, which is not there");
-  expect_refused("ring", scratch / "ring is a symbolic link to ring, which leads in a circle");
+  expect_refused("lost", scratch / "lost is a symbolic link to absent, which does not exist");
+  expect_refused("lost/inner/file", scratch / "lost is a symbolic link to absent, which does not exist");
+  expect_refused("second", scratch / "second is a symbolic link to lost, which does not exist");
+  expect_refused("through", scratch / "through is a symbolic link to file/inner, which does not exist");
+  expect_refused("ring", scratch / "ring is a symbolic link to ring, which is part of a loop");
   EXPECT_ERROR(read_file(scratch / "link/inner"), ExitCode::bad_input, "Not a directory");  // the link is sound
 }
 
@@ -177,8 +177,7 @@ TEST(File, ANameThatIsTakenIsNotRenamedTo) {
   std::filesystem::create_directory(scratch / "empty");
   write_file_durably(scratch / "file", "text");
   for (const char* taken : {"empty", "file"}) {
-    EXPECT_ERROR(rename_to_new_name_durably(scratch / "from", scratch / taken), ExitCode::bad_input,
-                 "is there already");
+    EXPECT_ERROR(rename_to_new_name_durably(scratch / "from", scratch / taken), ExitCode::bad_input, "already exists");
   }
   rename_to_new_name_durably(scratch / "from", scratch / "to");
   EXPECT_TRUE(std::filesystem::is_directory(scratch / "to"));
@@ -253,7 +252,7 @@ TEST(File, AnUnwritablePlaceKeepsTheUsersOwnFault) {
     }
   };
   const auto fault = [](const char* text, ExitCode code) { return std::make_exception_ptr(Error(text, code)); };
-  const std::string wrapped = "--output there cannot be written (no room); give another, or make room in it";
+  const std::string wrapped = "--output there cannot be written (no room); choose another path, or free space there";
   try {
     told(fault("is in use", ExitCode::bad_input));
   } catch (const Error& own) {

@@ -112,7 +112,7 @@ TEST(Hdf5File, FaultsNameFileAndDataset) {
   EXPECT_ERROR(file.info("parameters/absent"), ExitCode::bad_input, "parameters/absent");
   EXPECT_ERROR(file.read_all<float>("tokens", Hdf5Type::f32), ExitCode::bad_input, "holds u16, not f32");
   EXPECT_ERROR(file.integer_attribute("/", "absent"), ExitCode::bad_input, "absent");
-  EXPECT_ERROR(file.text_attribute("/", "count"), ExitCode::bad_input, "not a text");
+  EXPECT_ERROR(file.text_attribute("/", "count"), ExitCode::bad_input, "not a string");
   EXPECT_ERROR(file.integer_attribute("tokens", "rate"), ExitCode::bad_input, "not a whole number");
   const std::string whole = Scratch::read(scratch / "file.h5");
   EXPECT_ERROR(Hdf5File::open(scratch.write("cut.h5", whole.substr(0, whole.size() - 1))), ExitCode::bad_input,
@@ -214,7 +214,7 @@ TEST(Hdf5FileRefuses, ExternalStorage) {
     const hid_t space = H5Screate_simple(1, &size, nullptr);
     H5Dclose(H5Dcreate2(file, "d", H5T_STD_U8LE, space, H5P_DEFAULT, properties, H5P_DEFAULT));
   });
-  expect_refused(path, "d", "lie in another file");
+  expect_refused(path, "d", "is in another file");
 }
 
 TEST(Hdf5FileRefuses, FiltersAndChunks) {
@@ -282,7 +282,7 @@ TEST(Hdf5File, TextsOfVariableLengthAreRead) {
   EXPECT_EQ(file.text_attribute("/", "text"), "größer");
   EXPECT_EQ(file.text_attribute("/", "empty"), "");
   EXPECT_EQ(file.text_attribute("/", "unwritten"), "");
-  EXPECT_ERROR(file.text_attribute("/", "large"), ExitCode::bad_input, "not a text of at most 1048576 bytes");
+  EXPECT_ERROR(file.text_attribute("/", "large"), ExitCode::bad_input, "not a string of at most 1048576 bytes");
 }
 
 TEST(Hdf5FileRefuses, ForeignTypes) {

@@ -137,7 +137,7 @@ TEST(AttentionChoices, AreNotMadeByALibraryThatIsTooOld) {
     ADD_FAILURE() << "nothing was said";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
-    EXPECT_NE(std::string(error.what()).find("cuDNN 9.18.2 is loaded, 9.19 or later is needed"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("cuDNN 9.18.2 is loaded, but 9.19 or later is needed"), std::string::npos)
         << error.what();
   }
   machine::pretend_dnn_version(0);
@@ -216,7 +216,8 @@ TEST(AttentionChoices, AreMadeAmongWhatHasRoom) {
       EXPECT_THAT(device.attention().untimed(), IsEmpty());
       continue;
     }
-    const auto told = StartsWith("engine 2 asks for 8192 bytes of 6000 for attention forward: 1 samples of 4 rows");
+    const auto told = StartsWith(
+        "engine 2 needs a workspace of 8192 bytes, but only 6000 are free for attention forward: 1 samples of 4 rows");
     EXPECT_THAT(device.attention().untimed(), ElementsAre(told, told));
   }
 }
@@ -234,7 +235,8 @@ TEST(AttentionChoices, FitIntoTheScratch) {
   problem.samples = 3;
   EXPECT_TRUE(attention.serves(problem, 8192));
   ASSERT_EQ(attention.refusals().size(), 2u);
-  EXPECT_NE(attention.refusals()[0].find("engine 1 asks for 4096 bytes of 4095"), std::string::npos)
+  EXPECT_NE(attention.refusals()[0].find("engine 1 needs a workspace of 4096 bytes, but only 4095 are free"),
+            std::string::npos)
       << attention.refusals()[0];
 }
 
@@ -366,7 +368,7 @@ TEST(AttentionDeterminism, IsLeftToOtherKernelsWherePiecesAreNotAligned) {
   add_attention_cases(cases, {"of_samples", {7, 7}, 7, 4, 2, 16});
   expect_matches(device, with_enough_scratch(cases.at(1)));
   ASSERT_EQ(attention.refusals().size(), 1u);
-  EXPECT_NE(attention.refusals()[0].find("pieces that are not aligned"), std::string::npos);
+  EXPECT_NE(attention.refusals()[0].find("unaligned pieces"), std::string::npos);
 }
 
 // Without documents no start is read: those that are given here are wrong.

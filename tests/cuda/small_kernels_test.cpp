@@ -331,10 +331,10 @@ TEST(SmallKernels, SumsNeedTheirScratch) {
   const Owned host(DType::float32, {7, 3});
   const DeviceCopy x(host, device);
   const OnDevice sum(device, DType::float64, 1), sums(device, DType::float64, 3);
-  expect_fault("sum_of_squares: scratch is undefined, needed [1]", [&] {
+  expect_fault("sum_of_squares: scratch is undefined, but [1] is needed", [&] {
     sum_of_squares(device.stream, {{x.tensor(), 0}}, sum.in_out());
   });
-  expect_fault("sum_columns: scratch is undefined, needed [1, 3]",
+  expect_fault("sum_columns: scratch is undefined, but [1, 3] is needed",
                [&] { sum_columns(device.stream, x.tensor(), sums.in_out()); });
 }
 

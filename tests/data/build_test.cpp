@@ -253,12 +253,13 @@ TEST(Build, FaultsOfTheInputAreNamedAndLeaveNothing) {
   bad.tokenizer = scratch / "none.model";
   expect_fault(bad, "none.model");
   bad.tokenizer = good.inputs[0];
-  expect_fault(bad, "no SentencePiece model");
+  expect_fault(bad, "is not a SentencePiece model");
   bad = good;
   bad.validation_fraction = 1;
   expect_fault(bad, "validation fraction 1");
   bad.validation_fraction = 1e-9;
-  expect_fault(bad, "of 3 documents none falls to the validation part at --validation-fraction 1e-09; change it, or");
+  expect_fault(bad,
+               "none of the 3 documents falls into the validation part at --validation-fraction 1e-09; change it, or");
   bad = good;
   bad.text_key = "body";
   expect_fault(bad, "every input is text");
@@ -313,10 +314,10 @@ TEST(Build, NothingIsOverwritten) {
   const Scratch scratch;
   const BuildOptions options = example_build(scratch, example_documents(3));
   const std::string fingerprint = build_dataset(options).datasets[0].fingerprint;
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "holds a dataset already");
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "already holds a dataset");
   BuildOptions split = options;
   split.validation_fraction = 0.5;
-  EXPECT_ERROR(build_dataset(split), ExitCode::bad_input, "holds a dataset already");
+  EXPECT_ERROR(build_dataset(split), ExitCode::bad_input, "already holds a dataset");
   EXPECT_EQ(Dataset(options.output).fingerprint(), fingerprint);
   EXPECT_TRUE(verify_dataset(options.output).faults.empty());
   BuildOptions full = options;
@@ -341,9 +342,9 @@ TEST(Build, WhatIsNoDatasetLeadsToOne) {
   EXPECT_ERROR(Dataset{options.output}, ExitCode::bad_input, "name " + options.output + "/validation");
   fs::create_directory(options.output + "/.building");
   for (const std::string& directory : {options.output, options.output + "/train"}) {
-    EXPECT_ERROR(Dataset{directory}, ExitCode::bad_input, "its build is under way or was cut off");
+    EXPECT_ERROR(Dataset{directory}, ExitCode::bad_input, "its build is still running or was interrupted");
   }
-  EXPECT_ERROR(Dataset{scratch / "none"}, ExitCode::bad_input, "`shiftron data build` makes one");
+  EXPECT_ERROR(Dataset{scratch / "none"}, ExitCode::bad_input, "`shiftron data build` creates one");
 }
 
 // What a killed build leaves does not hinder the next one.
@@ -432,7 +433,7 @@ TEST(Buckets, AnIndexThatWasWrittenIntoIsTold) {
     if (spoiled.first == 1) {
       EXPECT_EQ(buckets.sorted(0).front().tokens, 2);
     } else {
-      EXPECT_ERROR(buckets.sorted(0), ExitCode::crash, index + " is not as it was written");
+      EXPECT_ERROR(buckets.sorted(0), ExitCode::crash, index + " has changed since it was written");
     }
   }
 }
@@ -571,7 +572,7 @@ TEST_F(Verify, DamageIsNamed) {
   expect_fault("block 0 of /tokens");
   expect_fault("the file's hash is");
   fs::resize_file(path_, before.size() - 10);
-  expect_fault("bytes, dataset.json says");
+  expect_fault("bytes, but dataset.json says");
   fs::remove(path_);
   expect_fault("No such file");
   const std::string fault = verify_dataset(directory_).faults.at(0);
@@ -581,16 +582,16 @@ TEST_F(Verify, DamageIsNamed) {
 TEST_F(Verify, ShardsMadeWrongAreFound) {
   const int32_t end = Dataset(directory_).description().header.end_of_document;
   rewrite({{40, 41, end}, {42, end}}, {0, 0});
-  expect_fault("has other bytes than /doc_bytes says");
+  expect_fault("does not have the number of bytes that /doc_bytes says");
   rewrite({{40, end, 41, end}}, {0});
-  expect_fault("document 0 ends at token 4 by /doc_start");
+  expect_fault("document 0 ends at token 4 according to /doc_start");
 }
 
 TEST_F(Verify, HashesOfOtherBlocksAreFound) {
   DatasetDescription description = Dataset(directory_).description();
   description.shards[1].block_hash_xxh3_128 = description.shards[0].block_hash_xxh3_128;
   scratch_.write("dataset/dataset.json", description.to_text());
-  expect_fault("its /block_hash is not the one that dataset.json names");  // training refuses it too
+  expect_fault("its /block_hash does not match dataset.json");  // training refuses it too
 }
 
 TEST_F(Verify, AWrongSumOfTextIsFound) {

@@ -94,8 +94,8 @@ TEST(Documents, TheKindFollowsNameAndContent) {
 TEST(Documents, AFormatThatNoInputHasIsRefused) {
   const std::vector<InputFile> text{{"a.txt", InputKind::text}}, lines{{"a.jsonl", InputKind::jsonl}},
       both{text[0], lines[0]};
-  EXPECT_ERROR(check_format(lines, {"---"}), ExitCode::bad_input, "--document-separator ends documents");
-  EXPECT_ERROR(check_format(text, {"", "body"}), ExitCode::bad_input, "--text-key 'body' is of JSONL lines");
+  EXPECT_ERROR(check_format(lines, {"---"}), ExitCode::bad_input, "--document-separator is for text files");
+  EXPECT_ERROR(check_format(text, {"", "body"}), ExitCode::bad_input, "--text-key 'body' is for JSONL files");
   EXPECT_NO_THROW(check_format(both, {"---", "body"}));
   EXPECT_NO_THROW(check_format(text, {}));
   EXPECT_NO_THROW(check_format(lines, {}));
@@ -106,7 +106,7 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   const auto refused = [&](const std::string& name, const std::string& bytes, const std::string& part) {
     EXPECT_ERROR(recognise_inputs({scratch.write(name, bytes)}), ExitCode::bad_input, part);
   };
-  refused("a.jsonl.gz", "\x1F\x8B\x08 x", "a.jsonl.gz is compressed by gzip; unpack it first, by gunzip -k ");
+  refused("a.jsonl.gz", "\x1F\x8B\x08 x", "a.jsonl.gz is compressed by gzip; unpack it first: gunzip -k ");
   refused("a.zst", "\x28\xB5\x2F\xFD x", "zstd -d ");
   refused("a.xz",
           std::string("\xFD"
@@ -117,11 +117,11 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   refused("a.txt", "\xFF\xFEh", "iconv -f UTF-16");
   const std::string folder = scratch.path() + "/";
   refused("a.json", "[{\"text\": \"one\"}]",
-          "a.json is JSON, but not one object a line; convert it, by jq -c '.[]' " + folder + "a.json > " + folder +
+          "a.json is JSON, but not one object per line; convert it: jq -c '.[]' " + folder + "a.json > " + folder +
               "a.jsonl");
   refused(
       "b.json", "\n {\n\"text\": \"one\"}",
-      "b.json is JSON, but not one object a line; convert it, by jq -c . " + folder + "b.json > " + folder + "b.jsonl");
+      "b.json is JSON, but not one object per line; convert it: jq -c . " + folder + "b.json > " + folder + "b.jsonl");
   refused("it is.gz", "\x1F\x8B\x08 x", "by gunzip -k '" + folder + "it is.gz'");
   refused("packed.txt", "\x1F\x8B\x08 x",
           "by gunzip -k < " + folder + "packed.txt > " + folder + "packed.unpacked.txt");
@@ -130,11 +130,11 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   EXPECT_ERROR(recognise_inputs({folder + "link.jsonl.gz"}), ExitCode::bad_input,
                "by gunzip -k < " + folder + "link.jsonl.gz > " + folder + "link.unpacked.jsonl");
   for (const std::string& magic : {std::string("ustar\0", 6), std::string("ustar  \0", 8)}) {
-    refused("a.tar", "a.txt" + std::string(252, '\0') + magic, "a.tar is a tar archive; unpack it first, by tar -xf ");
+    refused("a.tar", "a.txt" + std::string(252, '\0') + magic, "a.tar is a tar archive; unpack it first: tar -xf ");
   }
-  refused("a b.json", "[]", "by jq -c '.[]' '" + folder + "a b.json' > '" + folder + "a b.jsonl'");
-  refused("c.json", "some text", "c.json is no JSON object; name it .txt if it is text");
-  refused("a.bz2", "BZh91AY&SY x", "a.bz2 is compressed by bzip2; unpack it first, by bunzip2 -k ");
+  refused("a b.json", "[]", "convert it: jq -c '.[]' '" + folder + "a b.json' > '" + folder + "a b.jsonl'");
+  refused("c.json", "some text", "c.json does not hold JSON objects; rename it to .txt if it is text");
+  refused("a.bz2", "BZh91AY&SY x", "a.bz2 is compressed by bzip2; unpack it first: bunzip2 -k ");
   refused("empty.bz2", "BZh9\x17\x72\x45\x38\x50\x90", "is compressed by bzip2");
   EXPECT_EQ(read({scratch.write("name.txt", "BZhang wrote this.")}), Texts{"BZhang wrote this."});
   const std::string word = std::string(257, 'x') + "ustar  and more";

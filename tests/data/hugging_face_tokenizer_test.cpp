@@ -162,14 +162,14 @@ TEST(HuggingFaceTokenizer, RefusesWhatTheFileCannotSay) {
   EXPECT_ERROR(hugging_face_tokenizer(with("\x12\x02\x18\x04")), ExitCode::bad_input, "of type char");
   ASSERT_FALSE(Tokenizer(example_model(), "example").encode(" t").empty());
   EXPECT_ERROR(hugging_face_tokenizer(with(piece_field(" t", kControl))), ExitCode::bad_input,
-               "changed: piece 330 \" t\" is there twice");
+               "changed: piece 330 \" t\" appears twice");
   EXPECT_ERROR(hugging_face_tokenizer(with(piece_field("Q", kControl))), ExitCode::bad_input,
-               "changed: piece 330 \"Q\" is one character");
+               "changed: piece 330 \"Q\" is a single character");
   // Pieces join to it, and SentencePiece takes it apart again.
   EXPECT_ERROR(hugging_face_tokenizer(with(piece_field("dt", kUnused))), ExitCode::bad_input,
-               "changed: piece 330 \"dt\" is marked as unused and takes part");
+               "changed: piece 330 \"dt\" is marked as unused but takes part");
   const Tokenizer unigram(unigram_model() + piece_field("a<", kNormal), "changed");
-  EXPECT_ERROR(hugging_face_tokenizer(unigram), ExitCode::bad_input, "stands in longer pieces alone");
+  EXPECT_ERROR(hugging_face_tokenizer(unigram), ExitCode::bad_input, "appears only in longer pieces");
 }
 
 TEST(HuggingFaceTokenizer, UnusedPiecesKeepTheirNumbers) {

@@ -114,15 +114,15 @@ TEST(KilledBuild, WhatIsWholeIsTakenForTheSameRequestAlone) {
   EXPECT_TRUE(built.was_there);
   EXPECT_EQ(built.datasets.at(0).fingerprint, fingerprint);
   EXPECT_EQ(built.datasets.at(0).documents, 40);
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "holds a dataset already");  // of one that had told
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "already holds a dataset");  // of one that had told
 
   BuildOptions other = options;
   other.seed = 1;
   build_killed();
-  EXPECT_ERROR(build_dataset(other), ExitCode::bad_input, "holds a dataset already");
+  EXPECT_ERROR(build_dataset(other), ExitCode::bad_input, "already holds a dataset");
   build_killed();
   scratch.write("dataset.txt", Scratch::read(options.inputs[0]) + "more");
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "holds a dataset already");
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "already holds a dataset");
   EXPECT_EQ(Dataset(options.output).fingerprint(), fingerprint);
 }
 
@@ -138,7 +138,7 @@ TEST(KilledBuild, WhatAnotherBuildMadeStays) {
   const std::string fingerprint = build_dataset(other).datasets[0].fingerprint;
   fs::remove_all(options.output + "/train");
   fs::rename(other.output, options.output + "/train");
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "train holds a dataset already");
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "train already holds a dataset");
   EXPECT_EQ(Dataset(options.output + "/train").fingerprint(), fingerprint);
 }
 

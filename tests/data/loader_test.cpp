@@ -194,7 +194,7 @@ TEST_F(LoaderTest, PassesThroughEachSourceAreByItsShare) {
 
 TEST_F(LoaderTest, UnfitSourcesAreRefused) {
   const std::string directory = build(5);
-  EXPECT_ERROR(loader(scratch_ / "missing", 16), ExitCode::bad_input, "missing is no dataset");
+  EXPECT_ERROR(loader(scratch_ / "missing", 16), ExitCode::bad_input, "missing is not a dataset");
   EXPECT_ERROR(loader(directory, 1000000), ExitCode::bad_input, "fewer than one window of 1000001");
   EXPECT_ERROR(Loader({}, 16, 0, true, true), ExitCode::bad_input, "no data source");
   EXPECT_ERROR(Loader({{directory, 1}, {directory, 0}}, 16, 0, true, true), ExitCode::bad_input, "or none");
@@ -237,7 +237,7 @@ TEST_F(LoaderTest, ATruncatedShardIsRefused) {
   const std::string shard = directory + "/shard-00001.h5";
   std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
   Loader broken = loader(directory, 64);  // only dataset.json is read at the start
-  EXPECT_ERROR(read_samples(broken, 0, broken.windows(), 64), ExitCode::bad_input, "bytes, dataset.json says");
+  EXPECT_ERROR(read_samples(broken, 0, broken.windows(), 64), ExitCode::bad_input, "bytes, but dataset.json says");
   std::filesystem::remove(shard);
   EXPECT_ERROR(read_samples(broken, 0, broken.windows(), 64), ExitCode::bad_input, "shard-00001.h5: No such file");
 }
@@ -267,7 +267,7 @@ TEST_F(LoaderTest, AShardOfAnotherBuildIsRefused) {
   std::filesystem::copy(reordered.output + name, directory + name, std::filesystem::copy_options::overwrite_existing);
   Loader mixed = loader(directory, 64);
   EXPECT_ERROR(read_samples(mixed, 0, 1, 64), ExitCode::bad_input,
-               directory + name + ": its /block_hash is not the one that dataset.json names");
+               directory + name + ": its /block_hash does not match dataset.json");
   drop_block_hash_hashes(directory);  // as older builds
   EXPECT_EQ(all_tokens(directory), all_tokens(reordered.output));
 }
@@ -474,13 +474,13 @@ TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
   expect_fault("\"version\": 1", "\"version\": 2, \"targets\": false, \"pack\": 8", "\"pack\" without targets");
   expect_fault("\"version\": 1", "\"version\": 2, \"targets\": true", "no key \"counted_targets\"");
   expect_fault("\"version\": 1", "\"version\": 3",
-               "is of version 3 of the format, this program reads versions 1 to 2; use a newer shiftron");
+               "has format version 3, but this program reads versions 1 to 2; use a newer shiftron");
   expect_fault("\"vocab_size\": 330", "\"vocab_size\": -1", "\"vocab_size\" is -1");
   expect_fault("\"vocab_size\": 330", "\"vocab_size\": 70000", "token_type is not u32");
-  expect_fault("shard-00000.h5", "../shard-00000.h5", "no plain file name");
-  expect_fault("shard-00000.h5", "..", "no plain file name");
-  expect_fault("\"tokens_offset\": ", "\"tokens_offset\": 9", "lies outside the file");
-  expect_fault("\"block_hash_offset\": ", "\"block_hash_offset\": 99", "lies outside the file");
+  expect_fault("shard-00000.h5", "../shard-00000.h5", "not a plain file name");
+  expect_fault("shard-00000.h5", "..", "not a plain file name");
+  expect_fault("\"tokens_offset\": ", "\"tokens_offset\": 9", "is outside the file");
+  expect_fault("\"block_hash_offset\": ", "\"block_hash_offset\": 99", "is outside the file");
   expect_fault("\"documents\": 5", "\"documents\": 4", "\"documents\" is 4");
   expect_fault("\"shards\"", "\"pieces\"", "no key \"shards\"");
   expect_fault("\"bytes\": ", "\"bytes\": 0.", "whole number");

@@ -176,7 +176,7 @@ TEST(Pack, LetsNoDocumentStraddleAWindow) {
   expect_whole(options.output);
   EXPECT_ERROR(Loader({{.directory = options.output}}, 12, 0, true, true), ExitCode::bad_input,
                options.output +
-                   " is packed into windows of 11 tokens, train.sequence_length is 12; set "
+                   " is packed into windows of 11 tokens, but train.sequence_length is 12; set "
                    "train.sequence_length=11, or build it with --pack 12");
   const Loader loader({{.directory = options.output}}, 11, 0, true, true);
   EXPECT_EQ(loader.windows() * 11, loader.tokens());
@@ -184,9 +184,10 @@ TEST(Pack, LetsNoDocumentStraddleAWindow) {
 
   options.pack = 10;
   options.output = scratch / "shorter";
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input,
-               "dataset.jsonl:8: a document of 10 tokens and its end do not fit a window of --pack 10; shorten it, or "
-               "give --pack 11 or more");
+  EXPECT_ERROR(
+      build_dataset(options), ExitCode::bad_input,
+      "dataset.jsonl:8: a document of 10 tokens and its end do not fit into a window of --pack 10; shorten it, or "
+      "give --pack 11 or more");
 }
 
 // Verify counts windows from the first shard on.
@@ -198,7 +199,7 @@ TEST(Pack, AStraddlingDocumentIsAFault) {
   text.replace(text.find("\"targets\": true"), 15, "\"targets\": true, \"pack\": 12");
   scratch.write("dataset/dataset.json", text);
   EXPECT_THAT(verify_dataset(options.output).faults,
-              ::testing::Contains(::testing::HasSubstr("straddles the border of a window of 12 tokens")));
+              ::testing::Contains(::testing::HasSubstr("crosses the boundary of a window of 12 tokens")));
 }
 
 TEST(Targets, DecideAloneInTheLoader) {
@@ -247,7 +248,7 @@ TEST(Targets, DamageIsFound) {
     scratch.write("dataset/shard-00000.h5", good);
   };
   broken(record.targets_offset + 8, "block 0 of /targets");
-  broken(record.targets_block_hash_offset, "its /targets_block_hash is not the one that dataset.json names");
+  broken(record.targets_block_hash_offset, "its /targets_block_hash does not match dataset.json");
   expect_whole(options.output);
 }
 
@@ -265,10 +266,10 @@ TEST(Ids, BadLinesAreNamed) {
   expect_fault("{\"ids\": 3}", "the value of \"ids\" is a number, not a list of whole numbers");
   expect_fault("{\"ids\": [1, 9]}", "id 9 at position 1 is the end-of-document token");
   expect_fault("{\"ids\": [1, 2], \"targets\": [2]}",
-               "dataset.jsonl:1: 1 targets of 2 ids; give one target for each id");
+               "dataset.jsonl:1: 1 targets for 2 ids; give one target for each id");
   expect_fault("{\"ids\": [1], \"targets\": [10]}", "target 10 at position 0 is not within the vocabulary of 10");
   expect_fault("{\"ids\": [1], \"targets\": [-1]}",
-               "\"targets\" at position 0 is -1, not a whole number from 0, nor null");
+               "\"targets\" at position 0 is -1, not a whole number from 0 or null");
   expect_fault(good + counted, "dataset.jsonl:2: has targets, " + (scratch / "dataset.jsonl") + ":1 has none");
   expect_fault(counted + good, "dataset.jsonl:2: has no targets, " + (scratch / "dataset.jsonl") + ":1 has them");
   expect_fault("{\"ids\": [1], \"targets\": [null]}", "none of the 2 targets of the dataset is counted");

@@ -271,7 +271,7 @@ TEST(TokenizerTraining, FaultsSayWhatToDo) {
   EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input,
                "vocab 262 is too small for the characters of this text");
   training.vocab = 100;
-  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "vocab 100: must lie between 260");
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "vocab 100: must be between 260");
   training.vocab = 300;
   training.kind = "words";
   EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "use bpe or unigram");
@@ -314,7 +314,7 @@ TEST(Tokenizer, HostileModelsAreRefused) {
                ExitCode::bad_input, "changes text: it normalises characters");
   const std::string user_defined("\x18\x04", 2);  // without a text
   EXPECT_ERROR(Tokenizer::load(scratch.write("empty_piece.model", example_model() + field(1, user_defined))),
-               ExitCode::bad_input, "no SentencePiece model");
+               ExitCode::bad_input, "is not a SentencePiece model");
 }
 
 // A model that does not fit into memory is a model all the same.
@@ -371,9 +371,9 @@ TEST(Tokenizer, LittleMemoryIsNoFaultOfTheModel) {
 TEST(Tokenizer, WhatIsNoModelIsRefused) {
   const Scratch scratch;
   EXPECT_ERROR(Tokenizer::load(scratch / "none.model"), ExitCode::bad_input, "none.model");
-  EXPECT_ERROR(Tokenizer::load(scratch.write("empty.model", "")), ExitCode::bad_input, "no SentencePiece model");
+  EXPECT_ERROR(Tokenizer::load(scratch.write("empty.model", "")), ExitCode::bad_input, "is not a SentencePiece model");
   EXPECT_ERROR(Tokenizer::load(scratch.write("text.model", "some text")), ExitCode::bad_input,
-               "no SentencePiece model");
+               "is not a SentencePiece model");
   EXPECT_ERROR(Tokenizer::load(scratch.write("cut.model", example_model().substr(0, 2000))), ExitCode::bad_input,
                "cut.model");
 }

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, deserialize
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "corpus" / "safetensors"
 STRICTER = re.compile("|".join((
     "has more than 8 dims", "is longer than 512 bytes", "has the unknown dtype", "__metadata__ is too long", "a tensor has no name",
-    "stands twice",  # the last one counts there, and a name may stand twice with the same place
+    "appears twice",  # the last one counts there, and a name may appear twice with the same place
     "does not begin with {",  # as the format says; there it may begin with spaces
     "its header holds .* at ",  # keys that the format does not have; null for __metadata__; a tensor as the list of its fields
 )))

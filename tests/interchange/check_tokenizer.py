@@ -127,7 +127,7 @@ class Tokenizer(unittest.TestCase):
         directory.mkdir()
         result = shiftron("tokenizer", "export", model, "--output", directory)
         self.assertEqual(result.returncode, 76)
-        self.assertIn("is there already", result.stderr)
+        self.assertIn("already exists", result.stderr)
         self.assertEqual(sorted(path.name for path in self.folder.glob("again*")), ["again", "again.model"])
 
 

@@ -51,7 +51,7 @@ TEST(AttentionChoices, FaultsAreNamed) {
     kernel_testing::expect_fault(message, [&] { attention_choices_from(replaced(text, from, to), "choices.json"); });
   };
   fault("\"attention\"", "\"others\"", "choices.json: key 'attention' not found");
-  fault("\"forward\"", "\"onward\"", "choices.json: attention has no pass onward");
+  fault("\"forward\"", "\"onward\"", "choices.json: unknown attention pass onward");
   fault("\"forward\"", "\"backward\"", "choices.json: key 'd_out' not found");
   fault("\"samples\": 2", "\"samples\": \"2\"", "choices.json: type must be number, but is string");
   fault("}", "", "choices.json: ");
@@ -68,7 +68,7 @@ TEST(AttentionChoices, NothingIsThereTwice) {
     kernel_testing::expect_fault(message, [&] { attention_choices_from(json, "choices.json"); });
   };
   fault("choices.json: twice attention forward: 2 samples of 3", replaced(text, problem, problem + "," + problem));
-  fault("choices.json: twice the knob 24", replaced(text, "     2,\n", "     24,\n"));
+  fault("choices.json: knob 24 appears twice", replaced(text, "     2,\n", "     24,\n"));
 }
 
 }  // namespace

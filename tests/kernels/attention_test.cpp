@@ -169,9 +169,9 @@ TEST(Attention, FaultsNameTheValues) {
   const auto check = [&](const std::vector<int32_t>& start, AttentionShape shape) {
     check_row_starts(start.data(), static_cast<int64_t>(start.size()), shape);
   };
-  expect_fault("start 4 of row 3 is outside of 0..3", [&] { check({0, 0, 0, 4, 4, 4}, in.shape); });
-  expect_fault("start 0 of row 2 is outside of 1..2", [&] { check({0, 1, 0, 0, 0, 0}, in.shape); });
-  expect_fault("start 0 of row 3 is outside of 3..3", [&] { check({0, 0, 0, 0, 0, 0}, {3}); });
+  expect_fault("start 4 of row 3 is outside 0..3", [&] { check({0, 0, 0, 4, 4, 4}, in.shape); });
+  expect_fault("start 0 of row 2 is outside 1..2", [&] { check({0, 1, 0, 0, 0, 0}, in.shape); });
+  expect_fault("start 0 of row 3 is outside 3..3", [&] { check({0, 0, 0, 0, 0, 0}, {3}); });
   EXPECT_NO_THROW(check({0, 0, 2, 2, 3, 3}, in.shape));
   in.scratch = Owned(DType::float64, {1});
   expect_fault("scratch [1] is smaller than", [&] { forward(in.k, in.start, in.shape); });

@@ -247,7 +247,7 @@ TEST(CrossEntropy, FaultsNameTheValues) {
     cross_entropy(device.stream, InOut(logits.tensor()), integers({1, 2}), 1, losses, correct);
   });
   Owned maxima(DType::float64, {2, 2});
-  expect_fault("first_maximum of tokens 16777214 to 16777217",
+  expect_fault("first_maximum: tokens 16777214 to 16777217",
                [&] { first_maximum(device.stream, logits, (1 << 24) - 2, maxima); });
   expect_fault("log_sum_exp is [3], not [2]", [&] {
     cross_entropy_backward(device.stream, InOut(logits), random_tensor("l", {3}), integers({1, 2}), 0, 1);
@@ -374,8 +374,8 @@ TEST(SumOfSquares, FaultsNameTheValues) {
   Device device;
   const Owned x(DType::float32, {3}, {1, 2, 3}), wide = zeros({3}), sums = zeros({4});
   const auto sum = [&](const std::vector<Squares>& squares) { sum_of_squares(device.stream, squares, InOut(sums)); };
-  expect_fault("sum_of_squares: sum 1 of 4 behind sum 2", [&] { sum({{x, 2}, {x, 1}}); });
-  expect_fault("sum_of_squares: sum 4 of 4 behind sum 3", [&] { sum({{x, 3}, {x, 4}}); });
+  expect_fault("sum_of_squares: sum 1 of 4 after sum 2", [&] { sum({{x, 2}, {x, 1}}); });
+  expect_fault("sum_of_squares: sum 4 of 4 after sum 3", [&] { sum({{x, 3}, {x, 4}}); });
   expect_fault("sum_of_squares: sum -1 of 4", [&] { sum({{x, -1}}); });
   expect_fault("sum_of_squares: x holds float64, not float32", [&] { sum({{x, 0}, {wide, 1}}); });
   sum({});

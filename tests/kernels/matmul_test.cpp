@@ -104,7 +104,7 @@ TEST(Matmul, FaultsNameTheValues) {
   expect_fault("x is [4, 6], not [3, 6]", [&] { matmul_backward_weight(stream, x, w, InOut(y)); });
   const Owned other = random_tensor("other", {4, 5});
   expect_fault("residual is [3, 5], not [3, 4]", [&] { matmul_forward_add(stream, x, other, x, y); });
-  expect_fault("y lies in the memory of residual", [&] { matmul_forward_add(stream, x, other, y, y); });
+  expect_fault("y overlaps residual", [&] { matmul_forward_add(stream, x, other, y, y); });
   expect_fault("y is undefined", [&] { matmul_forward(stream, x, w, Tensor()); });
   const Owned half(DType::bfloat16, {3, 5});
   expect_fault("x holds bfloat16, not float64", [&] { matmul_backward_weight(stream, x, half, InOut(y)); });
@@ -113,7 +113,7 @@ TEST(Matmul, FaultsNameTheValues) {
     matmul_forward(stream, integers({1}).tensor().view({1, 1}), w, y);
   });
   Device meta(DeviceKind::meta);
-  expect_fault("x is on cpu, the stream on meta", [&] { matmul_forward(meta.stream, x, x, y); });
+  expect_fault("x is on cpu, but the stream is on meta", [&] { matmul_forward(meta.stream, x, x, y); });
   EXPECT_TRUE(device.ledger.kernels().empty());
 }
 

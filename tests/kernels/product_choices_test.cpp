@@ -60,9 +60,9 @@ TEST(ProductChoices, FaultsAreNamed) {
     kernel_testing::expect_fault(message, [&] { product_choices_from(replaced(text, from, to), "choices.json"); });
   };
   fault("\"products\"", "\"others\"", "choices.json: key 'products' not found");
-  fault("\"bfloat16\"", "\"int32\"", "choices.json: no product of int32");
-  fault("0123456789abcdef", "0123456789abcdeg", "choices.json: an algorithm is 128 hexadecimal digits, not ");
-  fault("0123456789abcdef", "0123", "choices.json: an algorithm is 128 hexadecimal digits, not ");
+  fault("\"bfloat16\"", "\"int32\"", "choices.json: unknown product int32");
+  fault("0123456789abcdef", "0123456789abcdeg", "choices.json: an algorithm must have 128 hexadecimal digits: ");
+  fault("0123456789abcdef", "0123", "choices.json: an algorithm must have 128 hexadecimal digits: ");
   fault("\"b_transposed\": true", "\"b_transposed\": false", "choices.json: twice [3, 5] += ");
   fault("\"m\": 3", "\"m\": \"3\"", "choices.json: type must be number, but is string");
   fault("}", "", "choices.json: ");

@@ -309,15 +309,15 @@ TEST(ShiftRope, FaultsOfStreamsNameTheValues) {
   const auto other_rope = with([&](ShiftRope& how) { how.rope = other.table; });
   const auto other_positions = with([&](ShiftRope& how) { how.positions = other.positions; });
   const auto other_start = with([&](ShiftRope& how) { how.shift_start = other.start; });
-  expect_fault_of("streams have rope of their own", query, other_rope);
-  expect_fault_of("streams have positions of their own", query, other_positions);
-  expect_fault_of("streams have shift_start of their own", value, other_start);
+  expect_fault_of("all streams must share rope", query, other_rope);
+  expect_fault_of("all streams must share positions", query, other_positions);
+  expect_fault_of("all streams must share shift_start", value, other_start);
   // Blocks of a stream may run while those of another do.
-  expect_fault_of("y lies in the memory of x", ShiftForward{query.x, query.how, layer.streams[1].x}, key);
+  expect_fault_of("y overlaps x", ShiftForward{query.x, query.how, layer.streams[1].x}, key);
   const ShiftBackward of_query = layer.backward(layer.streams[0]), of_key = layer.backward(layer.streams[1]);
   const auto into = [&](const Owned& d_x) { return ShiftBackward{of_query.d_y, of_query.x, of_query.how, d_x, {}}; };
-  expect_fault_of("d_x lies in the memory of d_y", into(layer.streams[1].d_y), of_key);
-  expect_fault_of("d_x lies in the memory of x", of_key, into(layer.streams[1].x));
+  expect_fault_of("d_x overlaps d_y", into(layer.streams[1].d_y), of_key);
+  expect_fault_of("d_x overlaps x", of_key, into(layer.streams[1].x));
   shift_rope_backward(stream, {into(layer.streams[0].d_y), of_key}, scratch);  // in place, without taps
 }
 
@@ -346,24 +346,23 @@ TEST(ShiftRope, FaultsNameTheValues) {
   expect_fault("taps is [3, 2], not [2, 2]", [&] { shift_rope_forward(stream, in.x, how, in.y); });
   how = in.how;
   const std::vector<int32_t> far = {0, 1, 4};
-  expect_fault("position 4 of row 2 is outside of the table of 4", [&] { check_row_positions(far.data(), 3, 4); });
+  expect_fault("position 4 of row 2 is outside the table of 4", [&] { check_row_positions(far.data(), 3, 4); });
   const Owned carried = random_tensor("c", {2, 2, 4});
   how.carried = carried;
   expect_fault("carried is [2, 2, 4], not [1, 2, 4]", [&] { shift_rope_forward(stream, in.x, how, in.y); });
   const Owned odd = random_tensor("x", {3, 2, 5});
-  expect_fault("head_dim 5 has no halves", [&] { shift_rope_forward(stream, odd, in.how, in.y); });
+  expect_fault("head_dim 5 is odd", [&] { shift_rope_forward(stream, odd, in.how, in.y); });
   Owned scratch;
   expect_fault("d_taps must be given",
                [&] { shift_rope_backward(stream, in.y, in.x, in.how, in.y, Tensor(), scratch); });
   const Owned wide = random_tensor("r", {2, 3});
   expect_fault("the gate has 2 taps, not 3", [&] { shift_taps_forward(stream, wide, TapForm::gate, wide); });
-  expect_fault("shift_rope_forward: y lies in the memory of x",
-               [&] { shift_rope_forward(stream, in.x, in.how, in.x.tensor()); });
+  expect_fault("shift_rope_forward: y overlaps x", [&] { shift_rope_forward(stream, in.x, in.how, in.x.tensor()); });
   const Owned d_taps = random_tensor("d", {2, 2});
-  expect_fault("shift_rope_backward: d_x lies in the memory of d_y",
+  expect_fault("shift_rope_backward: d_x overlaps d_y",
                [&] { shift_rope_backward(stream, in.y, in.x, in.how, in.y, d_taps, scratch); });
   const Owned more = random_tensor("m", {4, 2, 4});
-  expect_fault("d_x lies in the memory of x", [&] {
+  expect_fault("d_x overlaps x", [&] {
     shift_rope_backward(stream, in.y, more.tensor().rows(0, 3), in.how, more.tensor().rows(1, 3), d_taps, scratch);
   });
   const Owned single(DType::float32, {3, 2, 4});

@@ -121,7 +121,7 @@ TEST(GivenAlike, RanksThatDifferAreNamedWithTheirHostsKeysAndBothValues) {
   }
   const std::string& text = told.front().message;
   EXPECT_EQ(text.substr(0, text.find("\nGive all")),
-            "the ranks were not given the same:"
+            "the ranks were started with different settings:"
             "\n  rank 2" +
                 here + " has train.seed=2, rank 0" + here +
                 " has 1"

@@ -209,7 +209,7 @@ TEST(Failure, MessageOfAnotherSizeIsNamed) {
   } catch (const Error& error) {
     text = error.what();
   }
-  EXPECT_NE(text.find("receives 20 bytes where rank 0 sent 16"), std::string::npos) << text;
+  EXPECT_NE(text.find("receives 20 bytes, but rank 0 sent 16"), std::string::npos) << text;
 }
 
 // What was sent before a rank ended is still delivered.

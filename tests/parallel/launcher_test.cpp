@@ -75,7 +75,7 @@ TEST(AllTasks, FewerRanksThanProcessesAreRefusedAndTheFirstProcessReports) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::bad_input);
       const std::string text = error.what();
-      EXPECT_EQ(text.find("4 processes (PMI_SIZE=4), and MPI sees 1") != std::string::npos, rank == 0) << text;
+      EXPECT_EQ(text.find("4 processes (PMI_SIZE=4), but MPI sees only 1") != std::string::npos, rank == 0) << text;
       EXPECT_EQ(text.empty(), rank != 0) << text;
     }
   }

@@ -68,7 +68,7 @@ TEST_F(WatchdogEnd, IsCertainWhenTheReportThrows) {
         const Watchdog::Section section = watchdog.enter("save", {0.1});
         sleep_seconds(scaled(30));
       },
-      ::testing::ExitedWithCode(71), "reporting that section save expired failed: no disk");
+      ::testing::ExitedWithCode(71), "cannot report that section save expired: no disk");
 }
 
 TEST_F(WatchdogEnd, TellsWhatIsUnderWay) {
@@ -256,7 +256,7 @@ TEST_F(WatchdogEnd, OneThreadAloneIsAnError) {
           }
           _exit(0);
         },
-        ::testing::ExitedWithCode(76), "no thread could be started \\(.*ulimit -u")
+        ::testing::ExitedWithCode(76), "cannot start a thread \\(.*ulimit -u")
         << threads;
   }
 }

@@ -419,7 +419,7 @@ class Accidents(SystemTest):
             ended = subprocess.run(list(map(str, [*fails, PROGRAM, *words])), env=environment(), capture_output=True, text=True, check=False,
                                    timeout=scaled(60))
             self.assertEqual(ended.returncode, 70, (error, ended.stdout, ended.stderr))
-            self.assertIn("start again when it is back", ended.stdout + ended.stderr)
+            self.assertIn("start again when it works", ended.stdout + ended.stderr)
             self.assertEqual(self.steps_of(run), ["step-00000002", "step-00000004"])
             ended = subprocess.run(list(map(str, [*fails, PROGRAM, "checkpoint", "verify", newest])), env=environment(), capture_output=True,
                                    text=True, check=False, timeout=scaled(60))

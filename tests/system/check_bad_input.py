@@ -51,7 +51,7 @@ class BadInput(SystemTest):
     def test_damaged_shards(self):
         directory, shard = self.copy_data("cut")
         os.truncate(shard, shard.stat().st_size - 1000)
-        self.refused(76, self.of(self.folder / "cut-run", data__train=directory), f"{shard}: {shard.stat().st_size} bytes, dataset.json says")
+        self.refused(76, self.of(self.folder / "cut-run", data__train=directory), f"{shard}: {shard.stat().st_size} bytes, but dataset.json says")
         self.assertEqual(shiftron("data", "verify", directory).returncode, 76)
         directory, shard = self.copy_data("flipped")
         flip(shard, shard.stat().st_size // 2)
@@ -84,7 +84,7 @@ class BadInput(SystemTest):
         ranks = [["-n", 1, "-wdir", self.folder / f"rank-{rank}", program, *words] for rank, (program, words) in enumerate(zip(programs, (one, other)))]
         job = Job(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[0], ":", *ranks[1]], self.folder / f"output-differ-{self.jobs}")
         text = self.expect(76, job)
-        self.assert_told_once(text, "the ranks were not given the same", *phrases)
+        self.assert_told_once(text, "the ranks were started with different settings", *phrases)
         self.assert_gone()
 
     def test_ranks_that_were_given_different_things(self):
@@ -172,7 +172,7 @@ class BadInput(SystemTest):
             self.refused(76, self.of(run), "cannot read a configuration file: ", f"{self.folder / name}: ",
                          extra=["--config", self.folder / name])
         absent = self.folder / "absent"
-        self.refused(76, self.of(run, data__train=absent), f"{absent} is no dataset", "`shiftron data build` makes one")
+        self.refused(76, self.of(run, data__train=absent), f"{absent} is not a dataset", "`shiftron data build` creates one")
         self.assertFalse(run.exists())
         blocked = self.folder / "text.jsonl" / "run"  # below a file: root may not either
         self.refused(76, self.of(blocked), f"output.directory {blocked} cannot be written", "give another")
@@ -184,7 +184,7 @@ class BadInput(SystemTest):
         more = {"train__steps": 6, "checkpoint__every": 2}
         self.refused(76, self.of(run, **more, checkpoint__resume="never"), "holds steps and checkpoint.resume=never", "choose another")
         self.refused(76, self.of(run, **more, train__seed=5), "train.seed was '0', is now '5' (command line)")
-        self.refused(76, self.of(run, **more, checkpoint__resume=3), "step 3 is not in", "there are 4, 2")
+        self.refused(76, self.of(run, **more, checkpoint__resume=3), "step 3 is not in", "available steps: 4, 2")
         self.make_data("reordered", "tokenizer.model", seed=3)
         data = self.folder / "data" / "train"
         data.rename(self.folder / "kept")
@@ -258,7 +258,7 @@ class FullDisk(SystemTest):
         settings = self.settings(run, train__steps=8, checkpoint__every=2, model__layers=20, model__hidden=64)
         text = self.expect(0, self.train(1, settings))
         for number in (4, 6, 8):
-            self.assert_told_once(text, f"before step {number} is saved: the disk has no room for both; checkpoint.keep is 2")
+            self.assert_told_once(text, f"before saving step {number}, because the disk has no space for both; checkpoint.keep is 2")
         self.assertEqual(sorted(path.name for path in (run / "checkpoints").iterdir()), ["step-00000006", "step-00000008"])
         text = self.expect(0, self.start(1, ["preflight", *options(settings)]))
         self.assert_told_once(text, f"{run} has room for 2 of the 3 steps that checkpoint.keep=2 takes")
@@ -271,7 +271,7 @@ class FullDisk(SystemTest):
         for number in (4, 6, 8):
             self.assert_told_once(text, f"step {number} could not be saved: ")
         self.assert_told_once(text, "the last step could not be saved, for the reason told above; mend it and start again to repeat what is behind step 2")
-        self.assertEqual(text.count("free space on the disk of"), 3)
+        self.assertEqual(text.count("bytes free, but the checkpoint needs"), 3)
         self.assertEqual([event["step"] for event in events(run, "checkpoint_failed")], [4, 6, 8])
         self.assertEqual(sorted(losses(run)), list(range(1, 9)))
         self.assertEqual(sorted(path.name for path in (run / "checkpoints").iterdir()), ["step-00000000", "step-00000002"])

@@ -40,7 +40,7 @@ class GpuPreflight(SystemTest):
 
     def test_a_host_without_a_gpu_is_unfit(self):
         text, bad = self.on("SHIFTRON_MACHINE_DEVICES", "0", 2, 70)
-        self.assertIn("shows no GPU", text)
+        self.assertIn("no GPU found on", text)
         self.assertEqual(bad, [os.uname().nodename])
 
     def test_a_gpu_that_fails_makes_its_host_unfit(self):

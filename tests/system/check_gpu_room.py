@@ -51,7 +51,7 @@ class GpuRoom(SystemTest):
         self.assertIn("its communicators took 0.699 GB, 0.636 GB were expected", text)
         self.assertIn("set device.reserve=", text)
         text = self.train_on(2, planned, 2, 76, connection=planned, device__reserve=reserve)
-        self.assertIn("the plan leaves NCCL what it expects of it, and device.reserve", text)
+        self.assertIn("the plan reserves an estimate for NCCL and device.reserve", text)
 
     def test_connecting_all_at_once_takes_more_than_is_planned(self):
         reserve = 40

@@ -169,7 +169,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
 TEST_F(Convert, AnOutputThatIsARunIsRefused) {
   to("tp=2", "taken");
   const std::string manifest = read_file(place("taken") + "/checkpoints/step-00000003/manifest.json");
-  EXPECT_ERROR(to("pp=2", "taken"), ExitCode::bad_input, "is there already");
+  EXPECT_ERROR(to("pp=2", "taken"), ExitCode::bad_input, "already exists");
   EXPECT_EQ(read_file(place("taken") + "/checkpoints/step-00000003/manifest.json"), manifest);
   fs::create_directories(place("other"));
   write_file_durably(place("other") + "/config.conf", "[model]\n");

@@ -67,9 +67,9 @@ TEST(Preflight, TheOddHostIsNamed) {
   reports[5].wrong_products = 3;
   EXPECT_THAT(fault_of(reports), HasSubstr("n2: 3 elements of a matrix product on its rank 1 are wrong"));
   reports = three_hosts();
-  reports[3].device_fault = "host n1 shows no GPU";
+  reports[3].device_fault = "no GPU found on host n1";
   reports[3].operations = 0;
-  EXPECT_THAT(fault_of(reports), HasSubstr("n1: on its rank 1: host n1 shows no GPU"));
+  EXPECT_THAT(fault_of(reports), HasSubstr("n1: on its rank 1: no GPU found on host n1"));
 }
 
 // Three hosts of two ranks each, of which these have GPUs of such names.

@@ -216,7 +216,7 @@ TEST(OpenRun, AThreadThatIsMissingIsNoFaultOfTheDirectory) {
           _exit(static_cast<int>(error.code()));
         }
       },
-      ::testing::ExitedWithCode(76), "\\[no thread could be started");
+      ::testing::ExitedWithCode(76), "\\[cannot start a thread");
 }
 
 }  // namespace

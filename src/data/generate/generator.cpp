@@ -57,7 +57,7 @@ const GeneratorKind& generator_kind(const std::string& name) {
   }
   std::string all;
   for (const std::string& one : names) all += (all.empty() ? "" : ", ") + one;
-  throw_bad_input("no kind of generated data is named '", printable(name), "'", suggestion(name, names), "; there are ",
+  throw_bad_input("unknown kind of generated data '", printable(name), "'", suggestion(name, names), "; the kinds are ",
                   all);
 }
 

@@ -78,10 +78,10 @@ class Hop : public DocumentGenerator {
 GeneratorKind hop_kind() {
   return {.name = "hop",
           .summary = "every position is labelled with the symbol k hops back (the paper's Figure 9)",
-          .options = {{.name = "alphabet", .help = "symbols", .otherwise = "4", .low = 2, .high = 1000},
-                      {.name = "length", .help = "tokens of a document", .otherwise = "100", .low = 3, .high = 1000000},
-                      {.name = "hops", .help = "at most", .otherwise = "16", .low = 0, .high = 1000},
-                      {.name = "least-hops", .help = "at least", .otherwise = "0", .low = 0, .high = 1000}},
+          .options = {{.name = "alphabet", .help = "number of symbols", .otherwise = "4", .low = 2, .high = 1000},
+                      {.name = "length", .help = "tokens per document", .otherwise = "100", .low = 3, .high = 1000000},
+                      {.name = "hops", .help = "most hops", .otherwise = "16", .low = 0, .high = 1000},
+                      {.name = "least-hops", .help = "fewest hops", .otherwise = "0", .low = 0, .high = 1000}},
           .make = [](uint64_t seed, const GeneratorSettings& settings) -> std::unique_ptr<DocumentGenerator> {
             return std::make_unique<Hop>(seed, settings);
           }};

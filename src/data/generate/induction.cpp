@@ -29,7 +29,7 @@ class Induction : public DocumentGenerator {
       while (share_within(enough) < 0.5) ++enough;
       throw_bad_input("--length ", length_, " is too short for --pool ", pool_, ": only ",
                       std::round(share_within(length_) * 1e5) / 1e3,
-                      " % of the documents have their answer by then; give --length ", enough,
+                      " % of the documents would contain their answer; give --length ", enough,
                       " or more, or a smaller --pool");
     }
   }
@@ -96,18 +96,23 @@ GeneratorKind induction_kind() {
       .summary = "symbols up to the first repeat, then what came after it (the paper's Appendix D)",
       .options =
           {{.name = "rule",
-            .help = "printed: a document ends with its answer; continued: as a cycle up to --length",
+            .help = "printed: a document ends with its answer; continued: it repeats as a cycle up to --length",
             .otherwise = "printed",
             .choices = {"printed", "continued"}},
-           {.name = "pool", .help = "symbols that a document may draw", .otherwise = "512", .low = 2, .high = 1000000},
+           {.name = "pool",
+            .help = "symbols that a document draws from",
+            .otherwise = "512",
+            .low = 2,
+            .high = 1000000},
            {.name = "symbols",
-            .help = "of the vocabulary; more than --pool: each document draws its own pool; 0 = as many",
+            .help =
+                "symbols in the vocabulary; if more than --pool, each document draws its own pool; 0: same as --pool",
             .otherwise = "0",
             .low = 0,
             .high = 1000000},
-           {.name = "length", .help = "tokens of a document at most", .otherwise = "512", .low = 5, .high = 1000000},
+           {.name = "length", .help = "most tokens per document", .otherwise = "512", .low = 5, .high = 1000000},
            {.name = "targets",
-            .help = "answers: only what the rule determines counts; all: every next token",
+            .help = "answers: only tokens that the rule determines count; all: every next token",
             .otherwise = "answers",
             .choices = {"answers", "all"}}},
       .make = [](uint64_t seed, const GeneratorSettings& settings) -> std::unique_ptr<DocumentGenerator> {

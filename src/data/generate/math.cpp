@@ -171,24 +171,28 @@ class Math : public DocumentGenerator {
 }  // namespace
 
 GeneratorKind math_kind() {
-  return {
-      .name = "math",
-      .summary = "statements, a question and its solution step by step (after the paper's Appendix I)",
-      .options = {{.name = "modulus", .help = "numbers are below it", .otherwise = "5", .low = 2, .high = 1000},
-                  {.name = "names", .help = "that a problem draws from", .otherwise = "12", .low = 1, .high = 1000},
-                  {.name = "operations", .help = "statements at most", .otherwise = "4", .low = 1, .high = 1000},
-                  {.name = "least-operations", .help = "statements at least", .otherwise = "2", .low = 1, .high = 1000},
-                  {.name = "multiplication",
-                   .help = "true: products too; false: sums and differences alone",
-                   .otherwise = "false",
-                   .choices = {"false", "true"}},
-                  {.name = "targets",
-                   .help = "answers: only the solution counts; all: every next token",
-                   .otherwise = "answers",
-                   .choices = {"answers", "all"}}},
-      .make = [](uint64_t seed, const GeneratorSettings& settings) -> std::unique_ptr<DocumentGenerator> {
-        return std::make_unique<Math>(seed, settings);
-      }};
+  return {.name = "math",
+          .summary = "statements, a question and its solution step by step (after the paper's Appendix I)",
+          .options =
+              {{.name = "modulus", .help = "numbers are below this", .otherwise = "5", .low = 2, .high = 1000},
+               {.name = "names", .help = "names that a problem draws from", .otherwise = "12", .low = 1, .high = 1000},
+               {.name = "operations", .help = "most statements per problem", .otherwise = "4", .low = 1, .high = 1000},
+               {.name = "least-operations",
+                .help = "fewest statements per problem",
+                .otherwise = "2",
+                .low = 1,
+                .high = 1000},
+               {.name = "multiplication",
+                .help = "true: also products; false: only sums and differences",
+                .otherwise = "false",
+                .choices = {"false", "true"}},
+               {.name = "targets",
+                .help = "answers: only the solution counts; all: every next token",
+                .otherwise = "answers",
+                .choices = {"answers", "all"}}},
+          .make = [](uint64_t seed, const GeneratorSettings& settings) -> std::unique_ptr<DocumentGenerator> {
+            return std::make_unique<Math>(seed, settings);
+          }};
 }
 
 }  // namespace shiftron

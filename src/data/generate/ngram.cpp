@@ -46,17 +46,18 @@ class Ngram : public DocumentGenerator {
 }  // namespace
 
 GeneratorKind ngram_kind() {
-  return {.name = "ngram",
-          .summary = "two symbols and the third that a table gives for them (the paper's Figure 3)",
-          .options = {{.name = "symbols", .help = "of the vocabulary", .otherwise = "64", .low = 1, .high = 4096},
-                      {.name = "pairs", .help = "rows of the table", .otherwise = "200", .low = 1, .high = 1000000},
-                      {.name = "targets",
-                       .help = "answers: only the third symbol counts; all: every next token",
-                       .otherwise = "answers",
-                       .choices = {"answers", "all"}}},
-          .make = [](uint64_t seed, const GeneratorSettings& settings) -> std::unique_ptr<DocumentGenerator> {
-            return std::make_unique<Ngram>(seed, settings);
-          }};
+  return {
+      .name = "ngram",
+      .summary = "two symbols and the third that a table gives for them (the paper's Figure 3)",
+      .options = {{.name = "symbols", .help = "symbols in the vocabulary", .otherwise = "64", .low = 1, .high = 4096},
+                  {.name = "pairs", .help = "rows of the table", .otherwise = "200", .low = 1, .high = 1000000},
+                  {.name = "targets",
+                   .help = "answers: only the third symbol counts; all: every next token",
+                   .otherwise = "answers",
+                   .choices = {"answers", "all"}}},
+      .make = [](uint64_t seed, const GeneratorSettings& settings) -> std::unique_ptr<DocumentGenerator> {
+        return std::make_unique<Ngram>(seed, settings);
+      }};
 }
 
 }  // namespace shiftron

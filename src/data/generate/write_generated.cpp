@@ -16,7 +16,7 @@ void check_sizes(const DocumentGenerator& generator, const GeneratedData& data) 
   }
   if (data.dataset.pack > 0 && data.dataset.pack < generator.longest_document()) {
     throw_bad_input("--pack ", data.dataset.pack, " is less than the ", generator.longest_document(),
-                    " tokens that a document may have, with its end; give --pack ", generator.longest_document(),
+                    " tokens that a document may have, including its end; give --pack ", generator.longest_document(),
                     " or more, or options that make shorter documents");
   }
 }

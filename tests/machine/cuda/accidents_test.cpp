@@ -87,8 +87,11 @@ void expect_told(CallKind kind, const std::string& call, const Ending& ending) {
   const std::string& message = ending.message;
   switch (kind) {
     case CallKind::allocation:
-      EXPECT_THAT(message, ContainsRegex("not enough memory: [0-9]+ bytes are needed for [a-z]+ beside [0-9]+ bytes"));
-      EXPECT_THAT(message, AnyOf(HasSubstr("the GPU has "), HasSubstr("pinned memory of the host")));
+      EXPECT_THAT(
+          message,
+          ContainsRegex(
+              "not enough memory: [0-9]+ bytes are needed for [a-z]+, and this rank already uses [0-9]+ bytes"));
+      EXPECT_THAT(message, AnyOf(HasSubstr(" of the GPU's "), HasSubstr("pinned host memory")));
       break;
     case CallKind::launch:
       EXPECT_THAT(message, ContainsRegex(" of (float32|bfloat16|int32|float64) \\[[0-9, ]*\\].*: kernel " + call +

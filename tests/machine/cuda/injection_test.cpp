@@ -173,7 +173,7 @@ TEST(Injection, ALaunchThatIsRefusedNamesItsGrid) {
 TEST(Injection, AGpuOfAnotherKindIsTheUsersFault) {
   for (const cudaError_t status : {cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction}) {
     EXPECT_ERROR(cuda::check_call(status, "cudaFuncGetAttributes"), ExitCode::bad_input,
-                 "this program was built for other GPUs than this one: compute capability 8.0 or later");
+                 "this build has no code for this GPU, which needs compute capability 8.0 or later");
   }
 }
 

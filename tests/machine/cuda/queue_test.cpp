@@ -131,7 +131,7 @@ TEST(CudaMarks, AreAskedByThreadsThatChoseNoDevice) {
 }
 
 TEST_P(CudaStream, RunsNoFunctionOfTheHost) {
-  EXPECT_ERROR(do_in(stream_, [] {}), ExitCode::crash, "a function of the host for queue compute of CUDA");
+  EXPECT_ERROR(do_in(stream_, [] {}), ExitCode::crash, "CUDA queue compute cannot run host functions");
 }
 
 TEST_P(CudaStream, TellsWhatAnOperationThrew) {
@@ -146,7 +146,7 @@ TEST_P(CudaStream, MemoryThatIsNotThereIsAnErrorOfTheUser) {
   const Buffer held(DeviceKind::cuda, kDeviceBytes / 2, ledger_, "parameters");
   EXPECT_ERROR(Buffer(DeviceKind::cuda, kDeviceBytes, ledger_, "activations"), ExitCode::bad_input,
                "not enough memory: 1048576 bytes are needed for activations beside 524288 bytes of this rank; "
-               "the GPU has 524288 of its 1048576 bytes left; lower");
+               "524288 of the GPU's 1048576 bytes are free; lower");
   EXPECT_ERROR(staging_buffer(stream_, int64_t{1} << 60), ExitCode::bad_input, "bytes are needed for staging");
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_EQ(ledger_.memory_total(), kDeviceBytes / 2);
