@@ -54,7 +54,7 @@ def planned(program, root, name):
 def line_of(plan):
     layout, memory, _ = plan
     parts = ", ".join(f"{category} {gigabytes(memory[category])}" for category in CATEGORIES)
-    return f"# Plan: {layout};\n#   {gigabytes(memory['all'])} GB a rank: {parts}"
+    return f"# Plan: {layout};\n#   {gigabytes(memory['all'])} GB per rank: {parts}"
 
 
 def table(plans):

@@ -59,9 +59,9 @@ class Corpus(unittest.TestCase):
 
     def test_files_of_others_stay(self):
         for name in ("train/dataset.json", "held-out/.notes"):
-            self.stays(name, "{folder} holds {name}, which this command has not made")
+            self.stays(name, "{folder} contains {name}, which this command did not create")
         for name in ("train/one-novel.jsonl", "held-out.txt", "SOURCES.md", "figures.json"):
-            self.stays(name, "{path} would be overwritten, and no SOURCES.md says that this command has made it")
+            self.stays(name, "{path} would be overwritten, and no SOURCES.md says that this command created it")
 
     def test_a_download_that_was_cut(self):
         self.out.mkdir()

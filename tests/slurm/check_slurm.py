@@ -340,7 +340,7 @@ class Slurm(SystemTest):
         self.trains(run)
         self.tell(run, job)
         self.assertEqual(self.ended(run, job), "FAILED")
-        self.assertIn("Slurm does not requeue here", self.log(run))
+        self.assertIn("Slurm refuses to requeue", self.log(run))
         self.assertNotIn("queued", self.status(run))
 
     def test_odd_names(self):
@@ -355,7 +355,7 @@ class Slurm(SystemTest):
         self.assertIn("done", self.log(run))
         cores = subprocess.run(["lscpu", "-p=CORE,SOCKET"], capture_output=True, text=True, check=True).stdout.splitlines()
         cores = min(len({line for line in cores if not line.startswith("#")}), len(os.sched_getaffinity(0)))
-        self.assertIn(f"{cores // 2} cores for each rank", self.log(run))
+        self.assertIn(f"{cores // 2} cores per rank", self.log(run))
 
     def test_a_node_dies(self):
         run = self.folder / "node"
@@ -412,7 +412,7 @@ class Slurm(SystemTest):
         config = (run / "slurm" / "config.conf").read_text()
         code, out, err = self.launch(run, nodes=1, tasks=2, train__steps=5)
         self.assertEqual(code, 76, out)
-        self.assertIn(f"job {first} of {run} is in the queue", err)
+        self.assertIn(f"job {first} of {run} is already in the queue", err)
         link = self.folder / "link"
         link.symlink_to(self.folder)
         with self.shell(SQUEUE_STATES="PENDING"):
@@ -577,7 +577,7 @@ class Slurm(SystemTest):
         self.comes_back(run, job)
         self.assertEqual(self.ended(run, job, 60), "FAILED")
         self.assertEqual(self.cluster.job(job)["ExitCode"], "93:0", self.log(run)[-3000:])
-        self.assertIn("the last time stopped before it began", self.status(run))
+        self.assertIn("the last one stopped before it began", self.status(run))
 
     def test_all_hosts_are_unfit(self):
         """None can write where the run lives: no other hosts are tried."""
@@ -597,12 +597,12 @@ class Slurm(SystemTest):
         for words, phrase in ((["--nodes", "a"], "invalid int value: 'a'"), (["--nodes", "0"], "--nodes is 0"), (["--chain", "-1"], "--chain is -1"),
                               (["--lead", "-1"], "--lead is -1, must be at least 0"),
                               (["--time", "1h"], "--time is '1h'"), (["--array", "a-b"], "--array is 'a-b'"), (["--bogus", "3"], "--bogus 3"),
-                              (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is no file"),
+                              (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is not a file"),
                               (["--array", "3-1"], "--array is '3-1'"), (["--array", "\u0663"], "--array is"), (["--array", "0-99999999"], "1000 at most"),
-                              (["--array", ""], "--array is ''"), (["--setup", ""], "--setup  is no file"),
-                              (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "no dataset.json is"),
-                              (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train names nowhere"),
-                              (["--data.validation", "nowhere"], "data.validation names nowhere"),
+                              (["--array", ""], "--array is ''"), (["--setup", ""], "--setup  is not a file"),
+                              (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "which has no dataset.json"),
+                              (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train is nowhere"),
+                              (["--data.validation", "nowhere"], "data.validation is nowhere"),
                               (["--evaluation.every", "10"], "data.validation is required"),
                               (["--output.directory", "/proc/none"], "/proc/none"),
                               (["--output.directory", str(self.folder / "a\\b")], "a\\b has a \\ in its name"),
@@ -620,7 +620,7 @@ class Slurm(SystemTest):
         (run / "slurm" / "config.conf.new").symlink_to("/dev/full")
         code, out, err = self.launch(run)
         self.assertEqual(code, 76, out + err)
-        self.assertIn("nothing can be written into output.directory: No space left on device", err)
+        self.assertIn("cannot write to output.directory: No space left on device", err)
 
     def test_a_folder_that_is_gone(self):
         """In which the command is given."""
@@ -629,7 +629,7 @@ class Slurm(SystemTest):
         answer = subprocess.run(["bash", "-c", f'cd "{gone}" && rmdir "{gone}" && "{ROOT}/launch/slurm" a.conf --nodes 1 --tasks-per-node 2 --time 5'],
                                 env=self.cluster.environment, capture_output=True, text=True, check=False)
         self.assertEqual(answer.returncode, 76, answer.stderr)
-        self.assertIn("the folder in which this was started is gone", answer.stderr)
+        self.assertIn("the current directory no longer exists", answer.stderr)
 
     def test_a_dry_run_writes_nothing(self):
         run = self.folder / "dry"

@@ -625,7 +625,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
   CHECK(device >= 0 && device < devices(), "cudaGetDeviceProperties of device ", device);
   *properties = {};
-  std::snprintf(properties->name, sizeof(properties->name), "software machine");
+  std::snprintf(properties->name, sizeof(properties->name), "CUDA emulator");
   const Gpu gpu = shown_gpus()[static_cast<size_t>(device)];
   properties->uuid.bytes[0] = static_cast<char>(gpu.number);
   properties->uuid.bytes[1] = static_cast<char>(gpu.slice);
