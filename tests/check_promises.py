@@ -3,7 +3,7 @@
 program refuses the configuration of a training command that a document names, or where the project's version differs between files.
 
     tests/check_promises.py PROGRAM [ROOT]            checks
-    tests/check_promises.py PROGRAM [ROOT] --write    writes the table of docs/configuration.md anew
+    tests/check_promises.py PROGRAM [ROOT] --write    updates the table of docs/configuration.md
 """
 import pathlib
 import re

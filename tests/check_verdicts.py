@@ -14,7 +14,7 @@ NEVER = "5000000"  # CPU seconds
 
 
 def ctest_project(folder, **commands):
-    """A build folder whose tests are these lines of a shell, one behind another."""
+    """A build folder whose tests are these shell commands, in this order."""
     folder.mkdir()
     lines = []
     for name, command in commands.items():

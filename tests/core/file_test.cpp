@@ -139,7 +139,7 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
   EXPECT_THROW(create_directories_durably(scratch / "file/below"), std::filesystem::filesystem_error);
 }
 
-// Behind a link ".." is the folder above what it leads to.
+// After a link, ".." is the folder above the link's target.
 TEST(File, DirectoriesBehindALinkAreMadeWhereItLeads) {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "there/inner");
@@ -243,7 +243,7 @@ TEST(File, DurableWriteGoesIntoADevice) {
   EXPECT_TRUE(std::filesystem::is_symlink(scratch / "link"));
 }
 
-// What the user can mend is said as it is; of anything else, which option to change.
+// What the user can fix is reported as it is; for anything else the message names the option to change.
 TEST(File, AnUnwritablePlaceKeepsTheUsersOwnFault) {
   const auto told = [](const std::exception_ptr& thrown) {
     try {

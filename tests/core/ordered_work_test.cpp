@@ -90,7 +90,7 @@ TEST(OrderedWork, NoMoreWaitsThanIsAllowed) {
   EXPECT_LE(most_waiting, 6) << "one is added before others are taken";
 }
 
-// Behind one that takes long.
+// After one that takes long.
 TEST(OrderedWork, ItemsThatHoldNothingWaitToo) {
   constexpr int64_t kMost = 100 * Numbers::own_bytes(), kAll = 1000;
   std::atomic<bool> heard = false;

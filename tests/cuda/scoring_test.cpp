@@ -88,7 +88,7 @@ TEST(CudaScoring, LayoutsAnswerAsOneRankOfTheCpu) {
   }
 }
 
-// Logits that live weights decode behind a step, whose messages took the same channels.
+// Logits that live weights decode after a step, whose messages used the same channels.
 std::vector<std::vector<double>> decoded_live(RunConfig config, DeviceChoice device, const ParallelSection& parallel,
                                               int ranks) {
   config.device.kind = device;

@@ -18,7 +18,7 @@ const std::string& unigram_model() {
   return model;
 }
 
-// What tokenizer.json and tokenizer_config.json say alike for both kinds.
+// What tokenizer.json and tokenizer_config.json say for both kinds.
 json checked_file(const Tokenizer& tokenizer) {
   const auto files = hugging_face_tokenizer(tokenizer);
   EXPECT_EQ(files.size(), 2u);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""launch/benchmarks-data gives of invented Parquet files the JSONL of tests/evaluate/data/hub, and says what it cannot read.
-Without pyarrow it is skipped (77), but for the errors that need none."""
+"""launch/benchmarks-data converts made-up Parquet files to the JSONL of tests/evaluate/data/hub, and says what it cannot read.
+Without pyarrow it is skipped (77), except for the errors that need none."""
 import os
 import pathlib
 import subprocess

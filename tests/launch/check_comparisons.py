@@ -281,7 +281,7 @@ class Experiments(InFolder):
         self.assertIn("data:image/svg+xml;base64,", page)
         self.assertNotIn("<script", page)
         again = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
-        self.assertIn("6 of 7 runs were already finished", again.stdout)  # a program runs anew
+        self.assertIn("6 of 7 runs were already finished", again.stdout)  # a program runs again
         self.assertNotIn("taps: done", again.stdout)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/quickstart removes nothing but what it has made, and says how a stop went; every script beside it explains itself."""
+"""launch/quickstart removes only what it created, and says how a stop went; every script next to it has a --help."""
 import contextlib
 import importlib.util
 import io
@@ -164,7 +164,7 @@ class Directories(unittest.TestCase):
         self.assertEqual(started[0].returncode, -signal.SIGTERM)
 
     def test_the_middle_step_outlives_stops(self):
-        """Each stop saves a step, and behind two of them an older one is removed that is not kept for ever."""
+        """Each stop saves a step, and after two of them an older one that is not kept forever is removed."""
         middle = quickstart.read_config(ROOT / "configs" / "quickstart.conf")["checkpoint"]["every"]
         commands = []
 

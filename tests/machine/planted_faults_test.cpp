@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlantedFaultsDeathTest, ::testing::ValuesIn(kFault
   return name;
 });
 
-// Both hosts use the machine, one behind the other, and nothing orders them.
+// Both hosts use the emulator, one after the other, and nothing orders them.
 void two_hosts(Order order) {
   Machine machine({.order = order});
   std::atomic<bool> done = false;

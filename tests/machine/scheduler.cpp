@@ -120,7 +120,7 @@ class LateQueue final : public Queue {
   int64_t marks_ = 0;
 };
 
-// The lane whose first item can go on, and must before the place is reached.
+// The lane whose first item can run, and must before the place is reached.
 Lane* first_needed(const Place& place) {
   Lane* lane = place.lane.get();
   while (!lane->can_go_on()) lane = lane->items.front()->place->lane.get();

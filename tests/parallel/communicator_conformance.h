@@ -260,7 +260,7 @@ inline void check_sends_ahead(const Group& group) {
   group.control.barrier();
 }
 
-// Wrong calls are refused before anything moves, on every rank alike.
+// Wrong calls are refused before anything moves, on every rank.
 inline void check_refusals(const Group& group) {
   Rank rank(group.tested);
   Stream& stream = rank.stream;

@@ -74,7 +74,7 @@ inline Tested of_host(HostCommunicator& world, HostCommunicator& control) {
           }};
 }
 
-// What a communicator does, whoever it is; groups of up to `limit` ranks.
+// What every communicator does; groups of up to `limit` ranks.
 inline void check_all(const Tested& tested, int limit) {
   const Group world = whole(tested);
   check_refusals(world);

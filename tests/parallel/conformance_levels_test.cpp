@@ -117,7 +117,7 @@ class LosesAPiece : public Wrapped {
   }
 };
 
-// Rounds to bfloat16 behind every rank.
+// Rounds to bfloat16 after every rank.
 class RoundsTwice : public Wrapped {
  public:
   explicit RoundsTwice(std::unique_ptr<HostCommunicator> inner)

@@ -35,7 +35,7 @@ inline void check_streams(const Tested& tested) {
     copy(two.stream, part, sum);
     Event copied;
     copied.record(two.stream);
-    copied.wait(one.stream);  // `part` may be filled again, and `whole` is behind what reads it
+    copied.wait(one.stream);  // `part` may be filled again, and `whole` comes after what reads it
     read = gathers->all_gather(one.stream, sum, whole);
     read.wait(one.stream);
     copy(one.stream, whole, seen);

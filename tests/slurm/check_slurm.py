@@ -261,8 +261,8 @@ class Slurm(SystemTest):
         self.cluster.say("scancel", job)
 
     def test_what_a_shell_says_changes_nothing(self):
-        """Variables that sbatch takes before a script's options, and what an allocation told; a setup that leaves its options behind, in a
-        job that begins with an empty environment."""
+        """Variables that sbatch prefers to a script's options, and those of an allocation; a setup that changes shell options, in a job that
+        begins with an empty environment."""
         run, setup, loaded = self.folder / "shell", self.folder / "strict-setup", self.folder / "loaded"
         setup.write_text("set -efuo pipefail\nexport LOADED=yes\n")
         with (self.program(f'echo "${{LOADED:-no}}" >> "{loaded}"'),
@@ -279,7 +279,7 @@ class Slurm(SystemTest):
         self.cluster.say("scancel", job)
 
     def test_chain(self):
-        """Of four jobs; the second one is cancelled before it is its turn: the third does not start beside the first."""
+        """Of four jobs, the second is cancelled before it starts: the third does not start while the first runs."""
         run = self.folder / "chain"
         jobs = self.submit(run, "--chain", "4", train__steps=ENDLESS)
         self.assertEqual(len(jobs), 4)
@@ -297,7 +297,7 @@ class Slurm(SystemTest):
         self.assert_as_uninterrupted(run)
 
     def test_ctrl_c_between_jobs_of_a_chain(self):
-        """While sbatch has the second one: it is told, and there is no third."""
+        """While sbatch has the second one: that one is reported, and there is no third."""
         run = self.folder / "interrupted"
         with self.tool("sbatch", 'if [[ $* == *" 2" ]]; then kill -INT $PPID; sleep 1; fi'):
             code, out, err = self.launch(run, "--chain", "4", nodes=1, tasks=2, train__steps=ENDLESS)
@@ -455,7 +455,7 @@ class Slurm(SystemTest):
         self.is_cancelled_before_it_trains("setting-up", lambda _: contextlib.nullcontext(), "--setup", setup)
 
     def test_cancelled_while_it_asks_for_its_end(self):
-        """Slurm says then that the job ends now: that is no limit, behind which it would come back."""
+        """Slurm then says that the job ends now: that is no time limit, after which it would be requeued."""
         self.is_cancelled_before_it_trains("asking", lambda begun: self.tool("squeue", (
             f'if [[ $* == *%e* ]]; then trap "" TERM; mkdir "{begun}/x" && '
             f'while [[ $({which("squeue")} -h -j "$SLURM_JOB_ID" -o %T) == RUNNING ]]; do sleep 0.1; done; fi')))
@@ -470,7 +470,7 @@ class Slurm(SystemTest):
             self.assertEqual(last_step(run), 2)
 
     def test_cancelled_while_srun_is_started(self):
-        """It loses the first signals; and Slurm would kill the job's script, which cannot tell then, 15 s behind them."""
+        """It loses the first signals; and 15 s after them Slurm would kill the job's script, which could then report nothing."""
         self.is_cancelled_before_it_trains("starting", lambda begun: self.tool("srun", (
             'if [[ " $* " == *" preflight "* ]]; then trap "" TERM; trap "((++met > 1)) && exit 138" USR1; '
             f'mkdir "{begun}/x"; for ((i = 0; i < 300; i++)); do sleep 0.1; done; fi')))
@@ -523,7 +523,7 @@ class Slurm(SystemTest):
         self.assertEqual(sorted(losses(run)), [1, 2, 3, 4])
 
     def test_an_unfit_host(self):
-        """One of three has another program: the look at the hosts names it, and a job without it goes on."""
+        """One of three has another program: the check of the hosts names it, and a job without it continues."""
         if not self.hosts:
             self.skipTest("all nodes are one host")
         other = self.folder / "other"
@@ -569,7 +569,7 @@ class Slurm(SystemTest):
         self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-12000:])
 
     def test_stopped_again_and_again_before_it_begins(self):
-        """As where the time to save is longer than what is left behind its setup."""
+        """As if the time to save were longer than what is left after its setup."""
         run = self.folder / "stopped-early"
         setup = self.folder / "stopping-setup"
         setup.write_text("kill -USR1 $$\n")

@@ -87,7 +87,7 @@ class CommandLine(SystemTest):
             "checkpoint consolidate": [cls.step, "--output", folder / "consolidated"],
             "checkpoint prune": [cls.run_directory],
             "checkpoint export": [cls.step, "--format", "hf", "--output", folder / "exported"],
-            "checkpoint import": [folder / "exported", "--format", "hf", "--output", folder / "imported"],  # behind the export
+            "checkpoint import": [folder / "exported", "--format", "hf", "--output", folder / "imported"],  # after the export
         }
 
     @classmethod

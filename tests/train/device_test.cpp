@@ -81,7 +81,7 @@ TEST(BfloatProducts, AreKeptInACheckpoint) {
   EXPECT_EQ(saved_state(json.dump(), "here").bfloat16, Bfloat16Products());
 }
 
-// Threads that are there move too, and new ones follow.
+// Existing threads move too, and new ones follow.
 TEST(Binding, MovesTheProcess) {
   const std::vector<int> before = processors_of_process();
   if (before.size() < 2 || std::getenv("OMP_PROC_BIND") != nullptr) GTEST_SKIP() << "there is nothing to move to";

@@ -105,7 +105,7 @@ TEST(Plan, SaysWhatStagesThatRecomputeDifferentlyTake) {
   expect_planned(config, 8);
 }
 
-// Alike but for what is made again: with as much in flight on every stage, as gpipe has it.
+// The same except for what is recomputed: with equally much in flight on every stage, as in gpipe.
 TEST(Plan, TellsStagesThatRecomputeDifferentlyApart) {
   using enum RecomputeKind;
   RunConfig config = with_layout(small_run(), 1, 6, PipelineKind::gpipe);

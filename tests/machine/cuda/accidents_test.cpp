@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Accidents,
                                            CallKind::attention),
                          [](const auto& kind) { return name_of(kind.param); });
 
-// Ranks that are threads: who is left behind ends too.
+// Ranks that are threads: those that are left end too.
 class LostRanks : public ::testing::TestWithParam<CallKind> {};
 
 TEST_P(LostRanks, TheOthersEnd) {

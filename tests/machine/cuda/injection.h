@@ -69,8 +69,8 @@ class InjectionScope {
   std::shared_ptr<Injection> before_;
 };
 
-// What a library's call returns instead of doing anything; success (0 in all of them) where it is to go on. Calls of the
-// host alone go on where the device is lost, others do not.
+// What a library's call returns instead of doing anything; success (0 in all libraries) if it is to run. If the device
+// is lost, only calls that concern just the host still run.
 template <typename Status>
 Status injected(CallKind kind, const char* call, Status error) {
   return injection()->strikes(kind, call) ? error : Status{};

@@ -144,7 +144,7 @@ TEST(Injection, AFailedKernelLosesTheDevice) {
   EXPECT_EQ(left_behind(), before);
 }
 
-// As the message of a failure that is told late advises.
+// As the message of a failure that is reported late advises.
 TEST(Injection, ALaunchThatBlocksIsNamed) {
   restart_device({});
   cudaStream_t stream = nullptr;

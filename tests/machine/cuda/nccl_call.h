@@ -32,7 +32,7 @@ const char* name_of(NcclKind kind);
 std::string text_of(const NcclCall& call);
 
 // Elements [first, first + count) of the call's reduction, ranks in this order; bfloat16 is added in float32 and
-// rounded once, or behind every rank.
+// rounded once, or after every rank.
 void reduce_ranks(const NcclCall& call, const std::vector<const void*>& sources, size_t first,
                   const std::vector<int>& order, bool rounds_every_sum, void* to);
 

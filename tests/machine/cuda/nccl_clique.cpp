@@ -1,6 +1,6 @@
-// A rank's stream posts its calls with copies of what they read; whoever comes last for some calls does them, among the
-// copies; each rank takes its results. What NCCL may do at any time is done at the worst: operands are read at the
-// start, and must still be the same at the end; results are NaN until then.
+// A rank's stream posts its calls with copies of what they read; the last rank to arrive for some calls computes them
+// on the copies; each rank takes its results. What NCCL may do at any time happens at the worst time: operands are read
+// at the start and must still be the same at the end; results are NaN until then.
 #include "machine/cuda/nccl_clique.h"
 
 #include <unistd.h>
@@ -230,7 +230,7 @@ std::string Clique::told_by(int rank) {
   return "; rank " + std::to_string(rank) + " is at " + text_of(first->call);
 }
 
-// Whether neither this rank nor the other will go on.
+// Whether neither this rank nor the other can continue.
 void Clique::find_misfit(int other) {
   if (!seat(other).waits || other == rank_ || table_.fault[0] != 0) return;
   const NcclCall *mine = collective(rank_), *theirs = collective(other);
