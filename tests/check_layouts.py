@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where a layout of configs/layouts/ does not fit in its GPUs, or does not plan what its file and docs/parallelism.md state.
+"""Fails if a layout of configs/layouts/ does not fit its GPUs, or its plan differs from its file or docs/parallelism.md.
 
     tests/check_layouts.py PROGRAM [ROOT]            checks
     tests/check_layouts.py PROGRAM [ROOT] --write    updates the figures of both

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What tests/run.py says of small ctest projects, tests/check_mutants.py of patches that name no test, and tests/check_paths.py of sources
-of which git knows nothing."""
+outside git."""
 import os
 import pathlib
 import re

@@ -1,4 +1,4 @@
-// A process that permissions stop, also where root runs the tests, whom none do.
+// A process that permissions restrict, even if root, which they do not restrict, runs the tests.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What stands where an export is to be: others' things, remains of a killed one, another one that is running.
+// What may be at an export's destination: others' files, remains of a killed export, another running one.
 #include "checkpoint/export_under_way.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// GGUF files: their bytes, what is refused of them, and where each parameter of a model lies in one.
+// GGUF files: their bytes, what is refused, and where each parameter of a model is in one.
 #include "checkpoint/gguf.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Exports that are changed by hand, for tests of imports.
+// Manually changed exports, for tests of imports.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Megatron-LM's tensors under every form of name, and what is refused of them.
+// Megatron-LM's tensors with every form of names, and what is refused.
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/hugging_face_testing.h"

@@ -1,4 +1,4 @@
-// Steps written by one process out of any step: every layout into every other, as its run would have saved them.
+// Steps that one process writes from any step: every layout into every other, as its run would have saved them.
 #include "checkpoint/step_writer.h"
 
 #include <sys/resource.h>

@@ -89,7 +89,7 @@ TEST(File, WritingWithoutSpaceNamesPathAndReason) {
   EXPECT_LE(free_disk_space(disk.path()), uint64_t{1} << 20);
 }
 
-// The file may be whole, and be there again with its mount: a refusal of the machine, which names the link.
+// The file may be whole and reappear with its mount: a fault of the machine, whose message names the link.
 TEST(File, LinksThatLeadNowhereAreNamed) {
   const Scratch scratch;
   scratch.write("file", "text");
@@ -225,7 +225,7 @@ TEST(File, DurableWriteGoesIntoAPipe) {
   EXPECT_TRUE(std::filesystem::is_fifo(path));
 }
 
-// Nodes of their own: who errs here destroys none of the machine's.
+// Its own device nodes: a mistake here destroys none of the machine's.
 TEST(File, DurableWriteGoesIntoADevice) {
   const Scratch scratch;
   const std::string null = scratch / "null", full = scratch / "full";

@@ -1,4 +1,4 @@
-// HDF5 files: round trip, layout, and refusal of everything that reads elsewhere.
+// HDF5 files: round trip, layout, and refusal of files that refer to other data.
 #include "core/hdf5_file.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Order, faults, what waits, threads that cannot be had.
+// Order, faults, waiting, threads that cannot be created.
 #include "core/ordered_work.h"
 
 #include <gmock/gmock.h>

@@ -141,7 +141,7 @@ TEST_P(EveryKernel, TakesRowsFarApart) {
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     if (!may_be_sparse(call.arguments[i])) continue;
     for (const bool odd : {false, true}) {
-      // What stands in for cuDNN makes values of whole operands.
+      // The emulated cuDNN computes values from whole operands.
       if (!odd && call.name.starts_with("attention")) continue;
       SCOPED_TRACE(call.arguments[i].name + (odd ? ", not in packs" : ""));
       const Outcome outcome = evaluate_sparse(call, DType::bfloat16, i, odd);

@@ -1,6 +1,5 @@
-// What a training run does, on a GPU, or on the machine that stands in for one, against the same on the CPU: gradients
-// of a whole model, steps that depend on each other, evaluation, resumes from one device on the other; and against
-// itself.
+// A training run on a GPU or the emulator, compared with the same on the CPU and with itself: gradients of a whole
+// model, steps that depend on each other, evaluation, resumes from one device on the other.
 #include <cmath>
 #include <nlohmann/json.hpp>
 

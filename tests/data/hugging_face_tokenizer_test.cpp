@@ -1,4 +1,4 @@
-// The shape of the files; that they give the same numbers is shown by tests/interchange/check_tokenizer.py.
+// The form of the files. tests/interchange/check_tokenizer.py checks that they give the same ids.
 #include "data/hugging_face_tokenizer.h"
 
 #include <gtest/gtest.h>

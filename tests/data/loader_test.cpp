@@ -1,4 +1,4 @@
-// Samples against a plain reading of the same tokens; damage found while reading.
+// Samples compared with a plain reading of the same tokens; damage found while reading.
 #include "data/loader.h"
 
 #include <gtest/gtest.h>

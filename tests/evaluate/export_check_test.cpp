@@ -1,4 +1,4 @@
-// Exports compute what the model computes, and the check sees where they do not.
+// Exports compute what the model computes, and the check finds where they do not.
 #include "evaluate/export_check.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Passes of a model by hand.
+// A model's passes, called directly.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// The plan of scoring: equal rows once, probes at their places, packed without overlap, and balanced.
+// The plan for scoring: equal rows once, probes at their places, packed without overlap, and balanced.
 #include "evaluate/score_plan.h"
 
 #include <gtest/gtest.h>

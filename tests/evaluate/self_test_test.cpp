@@ -1,4 +1,4 @@
-// The self-test passes where all is right, and goes red where a kernel, a step or a communicator is wrong.
+// The self-test passes if everything is right, and fails if a kernel, a step or a communicator is wrong.
 #include "evaluate/self_test.h"
 
 #include <gmock/gmock.h>

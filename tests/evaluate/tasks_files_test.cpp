@@ -1,4 +1,4 @@
-// Files of items: forms, malformed lines, missing files; names of tasks; tasks that users bring.
+// Files of items: formats, malformed lines, missing files; names of tasks; tasks defined by users.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

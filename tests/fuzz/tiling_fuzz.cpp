@@ -1,5 +1,5 @@
-// Bytes as a small shape and boxes in it: the checker of tilings against counting how often each element is covered,
-// and the cuts of ranges and runs against copying element by element.
+// Bytes as a small shape and boxes in it: the checker of tilings compared with counting how often each element is
+// covered, and the cuts of ranges and runs compared with copying element by element.
 #include <numeric>
 
 #include "checkpoint/boxes.h"

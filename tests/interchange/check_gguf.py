@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Models that the program trained, run by llama.cpp: logits against float64, greedy text against `shiftron generate`, and the tokenizer's
-numbers.
+ids.
 
     tests/interchange/run check_gguf.py llama_cpp h5py numpy
 """

@@ -4,8 +4,8 @@
 
     tests/interchange/run check_transformers.py torch transformers h5py -- [--module FILE] [--exporter COMMAND] [unittest's words]
 
---module FILE      takes another file for the model's code; tests/interchange/mutants gives broken ones
---exporter COMMAND makes the directories instead of write_transformers.py; {step} and {output} in it are filled in, as in
+--module FILE      uses another file as the model's code; tests/interchange/mutants passes broken ones
+--exporter COMMAND creates the directories instead of write_transformers.py; {step} and {output} are filled in, as in
                    "build/release/shiftron checkpoint export {step} --format hf --output {output}"
 """
 import argparse

@@ -1,6 +1,6 @@
 """The model in float64 numpy, one sequence at a time and without a cache, from a step's tensors in their stored layout; and its AdamW.
 
-Formulas are those of tests/reference/make_golden.py; nothing is shared with the trainer, nor with the module for transformers.
+Formulas are those of tests/reference/make_golden.py; no code is shared with the trainer or with the module for transformers.
 """
 import numpy
 

@@ -1,4 +1,4 @@
-// Masters in two halves: exact for every float32, and an update of them is the update of whole ones.
+// Masters in two halves: exact for every float32, and updated exactly like whole ones.
 #include <bit>
 #include <tuple>
 

@@ -1,6 +1,6 @@
 // The paper's Theorems 1 to 3 and Figure 2 in fp64: its statements about induction heads, compared with the shift and
-// attention kernels of the model. Tokens are counted from 1 as in the paper, rows from 0. What they measure they record
-// as properties THEOREM.VALUE of their JSON report, which experiments/theorems judges.
+// attention kernels of the model. Tokens are counted from 1 as in the paper, rows from 0. The tests record their values
+// as properties THEOREM.VALUE of the JSON report, which experiments/theorems judges.
 #include <fmt/format.h>
 
 #include <limits>

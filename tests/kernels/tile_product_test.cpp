@@ -1,5 +1,5 @@
-// Small products by every body: edges, memory around, faults. Bodies that do not run here are skipped; the matrix
-// unit's loops run where bfloat16 vectors are, of which their packing is made.
+// Small products by every kernel: edges, memory around, faults. Kernels that do not run here are skipped; the matrix
+// unit's loops need bfloat16 vectors, which their packing uses.
 #include "kernels/tile_product.h"
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Training on streams whose queues a Machine runs when it pleases, and the same at once.
+// Training on streams whose queues a Machine runs when it chooses, and the same at once.
 #pragma once
 
 #include <gtest/gtest.h>

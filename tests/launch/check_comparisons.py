@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Statistics, pairing and pictures of `shiftron compare`, the scheduler of launch/seeds, and the frame of experiments.
+"""Statistics, pairing and pictures of `shiftron compare`, the scheduler of launch/seeds, and the framework of experiments.
 
     check_comparisons.py PROGRAM
 """

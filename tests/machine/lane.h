@@ -1,5 +1,5 @@
-// What a queue of the late machine is made of: items, places that marks stand for, and a thread that has the turn or
-// waits for it. Included by files that are not instrumented alone.
+// What a queue of the late scheduler consists of: items, the places that marks stand for, and a thread that has the
+// turn or waits for it. Only included by files that are not instrumented.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// A small training loop on three queues, right and with one missing or misplaced wait: the orders show wrong values,
+// A small training loop on three queues, correct and with one missing or misplaced wait: the orders show wrong values,
 // and ThreadSanitizer reports every fault in every order.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The late machine: queues whose operations run when an adversary pleases, one at a time in the whole process, and tell
-// ThreadSanitizer of no order but the promised one: a queue's own, that of marks, and that of handing over.
+// The late scheduler: queues whose operations run when an adversary chooses, one at a time in the whole process. They
+// report only the promised order to ThreadSanitizer: a queue's own, that of marks, and that of enqueueing.
 #pragma once
 
 #include <array>

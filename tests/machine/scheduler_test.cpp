@@ -1,4 +1,4 @@
-// What queues of the late emulator promise: order, turns, errors, dropping, several hosts, an end to endless waiting.
+// What queues of the late scheduler promise: order, turns, errors, dropping, several hosts, an end to endless waiting.
 #include "machine/scheduler.h"
 
 #include <gmock/gmock.h>

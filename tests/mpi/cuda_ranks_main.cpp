@@ -1,5 +1,4 @@
-// Communicators over NCCL between processes, on the machine that stands in for the device; run under mpirun with the
-// name of the part to run.
+// Communicators over NCCL between processes, on the emulator; run under mpirun with the name of the part to run.
 #include <cuda_runtime_api.h>
 #include <signal.h>
 #include <unistd.h>

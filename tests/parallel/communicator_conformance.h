@@ -1,4 +1,4 @@
-// What every communicator must do: checks over a group, for any implementation; each throws Error where it fails.
+// What every communicator must do: checks over a group, for any implementation; each throws Error if it fails.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What communicators of the host count: known numbers, and the same on meta as where bytes move. The whole suite.
+// What communicators of the host count: known numbers, on meta the same as when bytes move. The whole suite.
 #pragma once
 
 #include "parallel/stream_conformance.h"

@@ -1,4 +1,4 @@
-// The conformance suite tells communicators apart: one that adds in another order, and ones with planted faults.
+// The conformance suite detects a communicator that adds in another order, and ones with injected faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

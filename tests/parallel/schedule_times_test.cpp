@@ -1,4 +1,4 @@
-// Schedules against each other: no hang however slow the exchange, and the published bubbles.
+// Schedules compared: no hang however slow the exchange, and the published bubbles.
 #include "parallel/schedule_times.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What communicators must do for streams that are ordered by events alone: several streams of a rank, several groups,
-// receives that are posted early. The host looks at the end.
+// What communicators must do for streams that are ordered only by events: several streams of a rank, several groups,
+// receives that are posted early. The host checks the results at the end.
 #pragma once
 
 #include "parallel/group_conformance.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ours against lm-evaluation-harness 0.4.13, end to end: small models are trained, asked the tasks of tests/evaluate/data/hub by
-`shiftron evaluate --tasks`, exported, asked the same by the harness through transformers, and every item of both reports is compared.
+"""Compares us with lm-evaluation-harness 0.4.13, end to end: trains small models, evaluates them on the tasks of tests/evaluate/data/hub with
+`shiftron evaluate --tasks`, exports them, evaluates them with the harness through transformers, and compares every item of both reports.
 
 lm_eval_parity [--case NAME,…] [--real DIR [--limit N]] [--keep DIR]
 lm_eval_parity --store [--keep DIR]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two hosts under mpirun: what preflight says of an odd one, and a cable that is pulled during a run.
 
-    tests/slurm/check_hosts.py [-v]      skipped, with the reason, where there can be no network namespaces
+    tests/slurm/check_hosts.py [-v]      skipped, with the reason, if network namespaces cannot be created
 """
 import os
 import pathlib

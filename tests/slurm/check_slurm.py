@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""launch/slurm on a Slurm of its own: jobs that end at their limit, are cancelled, crash, lose a node, wait for each other.
+"""launch/slurm on a private Slurm: jobs that end at their limit, are cancelled, crash, lose a node, wait for each other.
 
-    tests/slurm/check_slurm.py [-v] [Class.test …]      skipped, with the reason, where no Slurm is installed
+    tests/slurm/check_slurm.py [-v] [Class.test …]      skipped, with the reason, if Slurm is not installed
 """
 import concurrent.futures
 import contextlib

@@ -1,4 +1,4 @@
-"""A Slurm of its own, in one folder, as any user: slurmctld and some slurmds, without munge or systemd."""
+"""A private Slurm, in one folder, as any user: slurmctld and some slurmds, without munge or systemd."""
 import contextlib
 import getpass
 import os

@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces of this machine, with names, addresses and shared memory of their own. Needs root."""
+"""Hosts that are network namespaces of this machine, with their own names, addresses and shared memory. Needs root."""
 import contextlib
 import os
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What happens to people: two starts of one run, readers that leave, closed terminals, moved data, changed options."""
+"""What users run into: two starts of one run, readers that exit, closed terminals, moved data, changed options."""
 import array
 import ctypes
 import json

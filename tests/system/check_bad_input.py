@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is wrong is refused or survived: the exact code, one message with file, value and what to do, and nothing is lost."""
+"""Wrong input is refused or survived: the exact code, one message with file, value and what to do, and nothing is lost."""
 import os
 import pathlib
 import re

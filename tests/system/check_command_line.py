@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command refuses what it does not know: all faults of a command line at once, exit code 76, before anything is made."""
+"""Every command refuses unknown arguments: all errors of a command line at once, exit code 76, before anything is created."""
 import ctypes
 import errno
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Power loss at every point of a save and of a conversion: strace records what they do to the disk, and for each prefix of that the
-disks are rebuilt which a crash may leave. Synced data is there; other data is missing, zero, torn or there; a name that was made,
-changed or removed since its folder was synced has been or has not. On every such disk a step that counts as valid is whole and one of
+"""Power loss at every point of a save and of a conversion: strace records what they do to the disk, and for each prefix of that
+the test rebuilds the disks that a crash could leave. Synced data exists; other data is missing, zero, torn or complete; the creation,
+change or removal of a name since its folder was synced has happened or not. On every such disk a step that counts as valid is whole and one of
 the two, and there is one; after the end it is the new one."""
 import concurrent.futures
 import hashlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a run writes and takes: metrics, events, TensorBoard files, memory; help, version, and the plan without a run."""
+"""What a run writes and uses: metrics, events, TensorBoard files, memory; help, version, and the plan without a run."""
 import json
 import pathlib
 import re

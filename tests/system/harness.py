@@ -1,4 +1,4 @@
-"""Drives the real program under the real mpirun: a corpus, a tiny model, jobs, and what their runs left."""
+"""Drives the real program under the real mpirun: a corpus, a tiny model, jobs, and the files of their runs."""
 import json
 import os
 import pathlib

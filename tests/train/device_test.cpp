@@ -1,5 +1,5 @@
-// Where a process is bound. What multiplies bfloat16: one choice for all ranks, kept in a checkpoint, replaced where a
-// processor lacks it.
+// Where a process is bound. Which kernel multiplies bfloat16: one choice for all ranks, kept in a checkpoint, replaced
+// if a processor lacks it.
 #include "train/device.h"
 
 #include <gmock/gmock.h>

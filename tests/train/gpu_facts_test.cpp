@@ -1,4 +1,4 @@
-// GPUs of a job that are not like the others.
+// GPUs of a job that differ from the others.
 #include "train/gpu_facts.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The parallel layout cannot be seen in results: every valid layout against one rank, in float64.
+// Results do not depend on the parallel layout: every valid layout compared with one rank, in float64.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The formulas of docs/parallelism.md, in its letters: bytes that a rank hands over in a step, bytes of its training
-// state, and bytes that a layer keeps of a microbatch.
+// The formulas of docs/parallelism.md, with its letters: bytes that a rank sends in a step, bytes of its training
+// state, and bytes that a layer keeps per microbatch.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The plan counts equal microbatches, chunks, blocks and ranks once: it must say what a run that steps through all of
-// them needs, bit for bit, and say it at once for any configuration that is accepted.
+// The plan counts equal microbatches, chunks, blocks and ranks once: it must give exactly what a run that steps through
+// all of them needs, and give it quickly for any accepted configuration.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,4 +1,4 @@
-// What is said of hosts by what their ranks found.
+// What is reported about hosts from what their ranks found.
 #include "train/preflight.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What pruning removes of a run, and what it never does.
+// What pruning removes from a run, and what it never removes.
 #include "train/prune.h"
 
 #include <gmock/gmock.h>

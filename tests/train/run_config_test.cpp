@@ -1,4 +1,4 @@
-// Levels, texts that read back, JSON, comparison, and the option table against itself.
+// Levels, texts that read back, JSON, comparison, and the consistency of the option table.
 #include "train/run_config.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What a run tells of a step: the share of the machine that it used, and the same values in both files.
+// What a run reports about a step: the share of the machine that it used, and the same values in both files.
 #include "train/run_report.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// How runs stand, by what their files say.
+// The state of runs, from their files.
 #include "train/run_status.h"
 
 #include <gmock/gmock.h>

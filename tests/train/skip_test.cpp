@@ -1,4 +1,4 @@
-// Steps that are not taken: a NaN or infinity on one rank, or no target on any, makes all ranks skip together.
+// Skipped steps: a NaN or infinity on one rank, or no target on any, makes all ranks skip together.
 #include <gtest/gtest.h>
 
 #include <limits>

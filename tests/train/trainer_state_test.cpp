@@ -1,4 +1,4 @@
-// What a trainer says of itself between two steps.
+// What a trainer reports about itself between two steps.
 #include <gtest/gtest.h>
 
 #include "expect_error.h"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds what ptxas and the machine code say of our CUDA kernels against rules and against the table of docs/gpu-kernels.md.
+"""Checks what ptxas and the machine code say of our CUDA kernels against rules and the table of docs/gpu-kernels.md.
 
     tests/cuda/static/check_static.py [ROOT] [--cache DIRECTORY]     checks
     tests/cuda/static/check_static.py [ROOT] --write                 updates the table
 
 Compiles src/kernels/*_cuda.cu for every architecture, two at a time, and keeps what it learns by the hash of the sources (default
-ROOT/build/cuda-static). Needs no GPU. Returns 77, and says why, where nvcc or nvdisasm is missing; looks for them in PATH,
+ROOT/build/cuda-static). Needs no GPU. Returns 77, and says why, if nvcc or nvdisasm is missing; looks for them in PATH,
 CUDA_HOME, NVIDIA_WHEELS, build/cuda-tools (launch/install-deps --cuda) and /usr/local/cuda. Rules, which hold for any version of nvcc:
 nothing spills, no local memory, registers of a block fit into a multiprocessor, and a kernel's variant for packs moves its rows by
 accesses of 16 bytes, and from compute capability 9.0 on nothing of global memory is touched before the kernels before it have ended

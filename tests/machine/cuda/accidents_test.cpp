@@ -1,5 +1,5 @@
-// Every call that can fail does, one in each training: it ends with a message that names it, with the right code,
-// without a hang, and gives all back. SHIFTRON_FULL_WALK=1 takes the calls more densely: minutes instead of seconds.
+// Every call that can fail does, one in each training: training ends with a message that names the call, with the right
+// exit code, without a hang, and frees everything. SHIFTRON_FULL_WALK=1 tries more of the calls: minutes, not seconds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

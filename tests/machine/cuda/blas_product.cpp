@@ -1,4 +1,4 @@
-// Column-major products in plain loops: sums in float32, cut at random.
+// Column-major products in plain loops: sums in float32, split at random.
 #include "cuda/blas_product.h"
 
 #include <cuda_bf16.h>

@@ -1,6 +1,6 @@
-// A stand-in for the part of cuDNN's backend that attention uses. It stores attributes (dnn_descriptor.h), offers
-// engines of its own, and interprets graphs (dnn_graph.h). What it does not know is an Error, never a guess; what it
-// does not define does not link.
+// Emulates the part of cuDNN's backend that attention uses. It stores attributes (dnn_descriptor.h), offers its own
+// engines, and interprets graphs (dnn_graph.h). Unknown input is an Error, never a guess; undefined functions do not
+// link.
 #include "cuda/dnn.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Graphs of primitive operations, interpreted one by one in plain loops; of what a graph is for this knows nothing.
+// Graphs of primitive operations, interpreted one by one in plain loops, without knowing what a graph is for.
 #include "cuda/dnn_graph.h"
 
 #include <cuda_bf16.h>

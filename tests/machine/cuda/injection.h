@@ -1,7 +1,7 @@
-// Calls of CUDA and its libraries that fail because somebody asked for it, and what is not given back.
-// SHIFTRON_MACHINE_FAIL names one call of a process, [RANK/][KIND:]NUMBER: the number-th of a kind, or of all, on that
-// rank or on every one. SHIFTRON_MACHINE_REPORT=FILE has a process write at its end to FILE.RANK, as JSON, which call
-// failed, how many of each kind there were, and what is left.
+// Calls of CUDA and its libraries that fail on request, and resources that are not freed. SHIFTRON_MACHINE_FAIL names
+// one call of a process, [RANK/][KIND:]NUMBER: the number-th of a kind, or of all, on that rank or on every one. With
+// SHIFTRON_MACHINE_REPORT=FILE a process writes at its end to FILE.RANK, as JSON, which call failed, how many calls of
+// each kind there were, and what is not freed.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Calls that fail because somebody asked for it: which one does, what it returns, and what a lost device does.
+// Calls that fail on request: which one does, what it returns, and what a lost device does.
 #include "machine/cuda/injection.h"
 
 #include <cublasLt.h>

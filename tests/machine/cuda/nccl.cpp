@@ -217,7 +217,7 @@ ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const NcclCall& call) {
   CHECK(comm != nullptr, text_of(call), " without a communicator");
   const size_t bytes = call.bytes();
   CHECK(call.reduction == ncclSum || call.reduction == ncclMax, "NCCL's reduction ", static_cast<int>(call.reduction),
-        " has no stand-in");
+        " is not emulated");
   CHECK(call.peer >= 0 && call.peer < comm->clique->size(), text_of(call), " among ", comm->clique->size());
   CHECK(!call.is_message() || call.peer != comm->clique->rank(), text_of(call), ", which is this rank");
   if (call.kind == NcclKind::all_reduce || call.kind == NcclKind::broadcast) {
@@ -272,7 +272,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   const Hidden hidden;
   const ncclConfig_t expected = NCCL_CONFIG_INITIALIZER;
   CHECK(config != nullptr && config->size == expected.size && config->magic == expected.magic, "NCCL's configuration");
-  CHECK(config->blocking == 1, "a communicator of NCCL that does not block has no stand-in");
+  CHECK(config->blocking == 1, "a communicator of NCCL that does not block is not emulated");
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
   if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
@@ -349,7 +349,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
     case ncclRemoteError:
       return "a peer is lost";
     default:
-      return "an error that the stand-in does not return";
+      return "an error that the emulator does not return";
   }
 }
 

@@ -1,4 +1,4 @@
-// How what stands in for NCCL behaves where NCCL promises nothing, and ranks that are lost.
+// How the emulated NCCL behaves where NCCL promises nothing, and ranks that are lost.
 #pragma once
 
 #include <cstddef>

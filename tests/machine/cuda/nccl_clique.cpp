@@ -35,7 +35,7 @@ bool overlap(const void* one, size_t one_bytes, const void* two, size_t two_byte
 
 Clique::Clique(std::shared_ptr<Segment> segment, int rank, int size, const NcclOptions& options)
     : segment_(std::move(segment)), table_(segment_->table()), rank_(rank), size_(size), options_(options) {
-  CHECK(size <= kMostRanks, "a communicator of ", size, " ranks; the stand-in has room for ", kMostRanks);
+  CHECK(size <= kMostRanks, "a communicator of ", size, " ranks; the emulator's limit is ", kMostRanks);
 }
 
 // ---- ranks that come and go -----------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ void Clique::perform(const std::vector<NcclCall>& calls) {
 }
 
 void Clique::post(const std::vector<NcclCall>& calls) {
-  CHECK(calls.size() <= kMostCalls, "a group of ", calls.size(), " calls; the stand-in has room for ", kMostCalls);
+  CHECK(calls.size() <= kMostCalls, "a group of ", calls.size(), " calls; the emulator's limit is ", kMostCalls);
   Seat& mine = seat(rank_);
   size_t used = 0;
   const auto place = [&](size_t bytes) { return std::exchange(used, used + (bytes + 63) / 64 * 64); };
@@ -171,7 +171,7 @@ void Clique::post(const std::vector<NcclCall>& calls) {
     const size_t read = call.bytes_read(rank_, size_), written = call.bytes_written(size_);
     Posted& posted = mine.posted[i];
     posted = {.call = call, .input = place(read), .output = place(written), .done = false};
-    CHECK(used <= kSeatBytes, text_of(call), ": the stand-in has no room for it");
+    CHECK(used <= kSeatBytes, text_of(call), ": the emulator has no memory for it");
     std::byte* input = segment_->copies(rank_) + posted.input;
     if (read > 0) std::memcpy(input, call.from, read);
     if (written > 0) std::memset(call.to, 0xFF, written);

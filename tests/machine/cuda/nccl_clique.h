@@ -1,4 +1,4 @@
-// Where the ranks of a communicator meet: one rank's view. Included by files that are not instrumented alone.
+// Where the ranks of a communicator meet, as one rank sees it. Only included by files that are not instrumented.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// NCCL's rules, each broken once: the stand-in says so. Order of calls, counts and missing groups are in nccl_test.cpp.
+// NCCL's rules, each broken once: the emulator reports it. Order of calls, counts and missing groups are in
+// nccl_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Communicators over NCCL on its stand-in: the conformance suite, ranks that disagree, ranks that are lost.
+// Communicators over the emulated NCCL: the conformance suite, ranks that disagree, ranks that are lost.
 #include "machine/cuda/nccl.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(Nccl, GroupsInReversedOrder) {
             [](NcclRank& rank) { conformance::check_groups(rank.tested, 3); });
 }
 
-// The stand-in's sums are in no rank's order, or the suite would not show that nobody leans on one.
+// The emulator's sums are in no rank's order; otherwise the suite would not show that nothing depends on one.
 TEST(Nccl, SumsAreInNoOrderThatIsKept) {
   EXPECT_THAT(failure(4, {},
                       [](NcclRank& rank) {

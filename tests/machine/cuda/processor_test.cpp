@@ -1,4 +1,4 @@
-// Kernels that are right, and the same ones with a fault planted: each must be found by the processor, by a wrong
+// Correct kernels, and the same ones with an injected fault: each fault must be found by the processor, by a wrong
 // value, or by a sanitizer.
 #include "cuda/processor.h"
 

@@ -155,8 +155,8 @@ struct Module {
 // Throws Error(crash) with the line for whatever it does not know.
 Module read(const std::string& text, const std::string& name);
 
-// Of one thread, at the machine's (device_shim.h): blockIdx and its like are taken from there, barriers, shuffles and
-// votes meet there, and addresses are the host's. `parameters`: the bytes of each; `shared`: of the launch.
+// For one thread, using the emulator's (device_shim.h): blockIdx and its like are taken from there, barriers, shuffles
+// and votes meet there, and addresses are the host's. `parameters`: the bytes of each; `shared`: of the launch.
 void execute(const Function& kernel, const std::vector<std::vector<std::byte>>& parameters, int64_t shared);
 
 }  // namespace shiftron::machine::ptx

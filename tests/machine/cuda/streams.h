@@ -1,5 +1,4 @@
-// Streams of the machine that stands in for CUDA: how what stands in for kernels and libraries gets into their order,
-// and which order that is.
+// Streams of the CUDA emulator: how emulated kernels and libraries are put into their order, and which order that is.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,7 +38,7 @@ void set_second_level_cache(int bytes);
 // In an operation that gave its turn and has it again: device memory, which may have been closed since, is open to it.
 void open_memory();
 
-// From now on a thread of the machine's own runs, after some milliseconds, what no host drives: peers in other
+// From now on a thread of the emulator runs, after some milliseconds, what no host runs: peers in other
 // processes may wait for it.
 void help_streams();
 
