@@ -1,4 +1,4 @@
-# Of each build: which commit the sources are of, as a header; written where that has changed.
+# Writes the commit of the sources to a header at each build, if it has changed.
 #   cmake -D SOURCES=DIR -D HEADER=FILE -P commit.cmake
 set(commit "unknown")
 find_program(GIT_PROGRAM git)

@@ -1,16 +1,16 @@
-# Builds with CUDA: src/<folder>/*_cuda.cu, compiled by nvcc against the toolkit, or by the C++ compiler against the machine of
-# tests/machine/cuda, which needs the toolkit's headers alone and no GPU. Without SHIFTRON_CUDA nothing is looked for.
+# Builds with CUDA: src/<folder>/*_cuda.cu, compiled by nvcc against the toolkit, or by the C++ compiler against the emulator in
+# tests/machine/cuda, which needs only the toolkit's headers and no GPU. Without SHIFTRON_CUDA nothing is searched for.
 if(NOT SHIFTRON_CUDA MATCHES "^(machine|nvcc)$")
   message(FATAL_ERROR "SHIFTRON_CUDA is \"${SHIFTRON_CUDA}\"; it may be empty, machine or nvcc")
 endif()
 include(${CMAKE_CURRENT_LIST_DIR}/cuda_version.cmake)
 set(NVIDIA_WHEELS "$ENV{NVIDIA_WHEELS}" CACHE PATH
-  "Where CUDA, cuDNN and NCCL are looked for behind the toolkit: site-packages/nvidia, as pip lays their wheels out")
+  "Where to search for CUDA, cuDNN and NCCL after the toolkit: site-packages/nvidia of pip's wheels")
 set(toolkits ${CUDAToolkit_ROOT} $ENV{CUDA_HOME} /usr/local/cuda)
 file(GLOB wheels ${NVIDIA_WHEELS}/*)
 
-# shiftron_cuda_part(name header [library version]): adds the folder of the header to cuda_includes, and the library, which
-# wheels hold under its version alone, to cuda_libraries.
+# shiftron_cuda_part(name header [library version]): adds the folder of the header to cuda_includes, and the library, of which
+# wheels only have the name with a version, to cuda_libraries.
 macro(shiftron_cuda_part name header)
   find_path(${name}_INCLUDE ${header} HINTS ${toolkits} PATHS ${wheels} PATH_SUFFIXES include REQUIRED)
   list(APPEND cuda_includes ${${name}_INCLUDE})
@@ -29,7 +29,7 @@ if(SHIFTRON_CUDA STREQUAL "nvcc")
     set(CMAKE_CUDA_ARCHITECTURES ${known_architectures})
   endif()
   if(SHIFTRON_SANITIZE)
-    message(FATAL_ERROR "SHIFTRON_SANITIZE is for SHIFTRON_CUDA=machine; nvcc knows no sanitizers")
+    message(FATAL_ERROR "SHIFTRON_SANITIZE works only with SHIFTRON_CUDA=machine; nvcc has no sanitizers")
   endif()
   find_program(CMAKE_CUDA_COMPILER nvcc HINTS ${toolkits} PATHS ${wheels} PATH_SUFFIXES bin REQUIRED)
   enable_language(CUDA)
@@ -42,12 +42,12 @@ if(SHIFTRON_CUDA STREQUAL "nvcc")
   if(CCACHE_PROGRAM)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   endif()
-  get_directory_property(options COMPILE_OPTIONS)  # which nvcc does not know
+  get_directory_property(options COMPILE_OPTIONS)  # nvcc does not know these
   set_directory_properties(PROPERTIES COMPILE_OPTIONS
     "$<$<COMPILE_LANGUAGE:C,CXX>:${options}>;$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
   if(NOT CMAKE_CUDA_COMPILER_VERSION MATCHES "^([0-9]+\\.[0-9]+)" OR NOT CMAKE_MATCH_1 VERSION_EQUAL cuda_version)
-    message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} is of CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${CUDA_INCLUDE} of CUDA "
-      "${cuda_version}; name one toolkit by CUDA_HOME")
+    message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} is from CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${CUDA_INCLUDE} from CUDA "
+      "${cuda_version}; name one toolkit with CUDA_HOME")
   endif()
   string(REGEX MATCH "^[0-9]+" cuda_major ${cuda_version})
   shiftron_cuda_part(CUDA cuda_runtime_api.h cudart ${cuda_major})
@@ -56,13 +56,13 @@ if(SHIFTRON_CUDA STREQUAL "nvcc")
   shiftron_cuda_part(NCCL nccl.h nccl 2)
 else()
   if(NOT SHIFTRON_TESTS)
-    message(FATAL_ERROR "SHIFTRON_CUDA=machine needs the machine of SHIFTRON_TESTS=ON")
+    message(FATAL_ERROR "SHIFTRON_CUDA=machine needs the emulator, which SHIFTRON_TESTS=ON builds")
   endif()
   shiftron_cuda_part(CUDA cuda_runtime_api.h)
   shiftron_cuda_part(CUBLAS cublasLt.h)
   shiftron_cuda_part(CUDNN cudnn.h)
   shiftron_cuda_part(NCCL nccl.h)
-  find_library(BOOST_CONTEXT_LIBRARY boost_context REQUIRED)  # of libboost-context-dev
+  find_library(BOOST_CONTEXT_LIBRARY boost_context REQUIRED)  # package libboost-context-dev
   set(cuda_libraries shiftron_cuda_machine)
 endif()
 list(REMOVE_DUPLICATES cuda_includes)
@@ -83,8 +83,8 @@ function(shiftron_cuda_folder name)
   endif()
 endfunction()
 
-# The machine in place of CUDA's libraries; it and the folders need each other. Not instrumented, as it states its order
-# itself.
+# The emulator replaces CUDA's libraries; it and the folders need each other. It is not instrumented, because it declares its
+# order itself.
 if(SHIFTRON_CUDA STREQUAL "machine")
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/machine/cuda/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")

@@ -1,4 +1,4 @@
-# Every foreign library of the project, as one imported target each.
+# One imported target for each third-party library.
 include(CheckCXXSourceCompiles)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
@@ -7,8 +7,8 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
-if(NOT HDF5_ROOT AND NOT DEFINED ENV{HDF5_ROOT})  # else that one
-  pkg_search_module(PACKAGED_HDF5 QUIET IMPORTED_TARGET hdf5-serial>=1.10.7 hdf5>=1.10.7)  # as Debian calls it, and as others do
+if(NOT HDF5_ROOT AND NOT DEFINED ENV{HDF5_ROOT})  # otherwise the one named there
+  pkg_search_module(PACKAGED_HDF5 QUIET IMPORTED_TARGET hdf5-serial>=1.10.7 hdf5>=1.10.7)  # Debian's name, then that of other distributions
 endif()
 if(TARGET PkgConfig::PACKAGED_HDF5)
   set(HDF5_TARGET PkgConfig::PACKAGED_HDF5)
@@ -22,7 +22,7 @@ check_cxx_source_compiles("#include <hdf5.h>
 int main() { return H5Pset_file_locking(0, 0, 1) < 0; }" SHIFTRON_HDF5_WITHOUT_LOCKS)
 unset(CMAKE_REQUIRED_LIBRARIES)
 if(NOT SHIFTRON_HDF5_WITHOUT_LOCKS)
-  message(FATAL_ERROR "HDF5 ${HDF5_VERSION} has no H5Pset_file_locking, which came with 1.10.7; name a later one by HDF5_ROOT or PKG_CONFIG_PATH, and configure anew: cmake --fresh")
+  message(FATAL_ERROR "HDF5 ${HDF5_VERSION} has no H5Pset_file_locking, which needs 1.10.7 or later; set HDF5_ROOT or PKG_CONFIG_PATH and configure from the start: cmake --fresh")
 endif()
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
@@ -43,14 +43,14 @@ function(shiftron_import name)
 endfunction()
 
 shiftron_import(mpi MPI::MPI_C)
-shiftron_import(openmp ${OpenMP_CXX_LIBRARIES})  # the places of OMP_PROC_BIND; our threads are src/kernels/thread_team.h
+shiftron_import(openmp ${OpenMP_CXX_LIBRARIES})  # for the places of OMP_PROC_BIND; our threads are in src/kernels/thread_team.h
 target_compile_options(shiftron_openmp_import INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd>)
 shiftron_import(program_options Boost::program_options)
 shiftron_import(log spdlog::spdlog fmt::fmt)
 shiftron_import(json nlohmann_json::nlohmann_json)
 shiftron_import(hdf5 ${HDF5_TARGET})
 shiftron_import(xxhash PkgConfig::XXHASH)
-# Where the library chooses among vectors while it runs (Debian builds it so on x86-64), hashes are twice as fast.
+# If the library chooses its vector instructions at run time (as Debian's on x86-64 does), hashes are twice as fast.
 set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH)
 check_cxx_source_compiles("#include <xxh_x86dispatch.h>
 int main() { return static_cast<int>(XXH3_64bits(\"\", 0)); }" SHIFTRON_XXHASH_DISPATCH)
@@ -62,7 +62,7 @@ shiftron_import(sentencepiece PkgConfig::SENTENCEPIECE ${SENTENCEPIECE_TRAIN_LIB
 shiftron_import(icu PkgConfig::ICU)
 shiftron_import(crypto PkgConfig::CRYPTO)
 shiftron_import(onednn ${ONEDNN_LIBRARY})
-# src/kernels/library_threads.cpp stands in for the functions of GNU OpenMP that oneDNN calls, where it calls no others.
+# src/kernels/library_threads.cpp replaces the GNU OpenMP functions that oneDNN calls, if it calls no others.
 execute_process(COMMAND ${CMAKE_NM} -D --undefined-only ${ONEDNN_LIBRARY} OUTPUT_VARIABLE ONEDNN_SYMBOLS ERROR_QUIET)
 string(REGEX MATCHALL "[ _](GOMP|kmpc|omp)_[a-z_]+" ONEDNN_OPENMP "${ONEDNN_SYMBOLS}")
 list(TRANSFORM ONEDNN_OPENMP STRIP)
@@ -72,13 +72,13 @@ list(REMOVE_ITEM other_openmp GOMP_parallel GOMP_barrier omp_get_max_threads omp
 if("GOMP_parallel" IN_LIST ONEDNN_OPENMP AND NOT other_openmp)
   target_compile_definitions(shiftron_onednn_import INTERFACE SHIFTRON_TEAM_FOR_ONEDNN)
 else()
-  message(STATUS "oneDNN keeps threads of its own (${other_openmp})")
+  message(STATUS "oneDNN keeps its own threads (${other_openmp})")
 endif()
 target_include_directories(shiftron_onednn_import INTERFACE ${ONEDNN_INCLUDE})
 
 set(SHIFTRON_BACKENDS "cpu (oneDNN, MPI)")
 if(SHIFTRON_CUDA STREQUAL "machine")
-  string(APPEND SHIFTRON_BACKENDS ", cuda on the software machine")
+  string(APPEND SHIFTRON_BACKENDS ", cuda on the emulator")
 elseif(SHIFTRON_CUDA)
   string(APPEND SHIFTRON_BACKENDS ", cuda")
 endif()

@@ -1,6 +1,6 @@
-# PREFIX/bin/shiftron, and in PREFIX/share/shiftron configurations and the scripts that start runs, which find that program.
+# Installs PREFIX/bin/shiftron, and to PREFIX/share/shiftron the configurations and the scripts that start runs with that program.
 include(GNUInstallDirs)
-set_target_properties(shiftron PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # finds libraries in folders of their own as the build does
+set_target_properties(shiftron PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # finds libraries in other folders, as the build does
 install(TARGETS shiftron RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron)
 install(PROGRAMS launch/local launch/slurm launch/draw-loss DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron/launch)

@@ -26,18 +26,18 @@ eval "exec $(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {shlex.quote(str(folder / "c
 
 
 def submit(folder, jobs, options, judge):
-    """Submits the runs of `jobs`, with further options of sbatch. `judge`: the command that judges them. Returns the exit code; raises Fault."""
+    """Submits the runs of `jobs`, with more options for sbatch. `judge`: the command that judges them. Returns the exit code; raises Fault."""
     if not jobs:
         say(f"all runs are finished\n  next: {judge}")
         return 0
     if not shutil.which("sbatch"):
-        raise Fault("there is no sbatch here", "the command without --slurm, or a host of a cluster")
+        raise Fault("sbatch is missing", "repeat the command without --slurm, or on a host of a cluster")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "commands").write_text("".join(shlex.join(job.command) + "\n" for job in jobs), encoding="utf-8")
     (folder / "job.sh").write_text(script(folder, len(jobs)), encoding="utf-8")
     done = subprocess.run(["sbatch", "--parsable", *options, str(folder / "job.sh")], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Fault(f"sbatch refuses {folder / 'job.sh'}: {done.stderr.strip()}", "sinfo, and options of sbatch after --")
+        raise Fault(f"sbatch refused {folder / 'job.sh'}: {done.stderr.strip()}", "look at sinfo, and add options for sbatch after --")
     number = done.stdout.strip().split(";")[0]
-    say(f"job {number}: {len(jobs)} runs, one a task\n  follow: squeue -j {number}; tail {folder}/log-{number}_*.txt\n  next, when it has ended: {judge}")
+    say(f"job {number}: {len(jobs)} runs, one per task\n  follow: squeue -j {number}; tail {folder}/log-{number}_*.txt\n  next, when it has ended: {judge}")
     return 0

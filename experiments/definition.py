@@ -31,16 +31,16 @@ class Definition:
         try:
             self.raw = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise Fault(f"{folder} is no experiment: it has no {FILE}", "experiments/run --list") from None
+            raise Fault(f"{folder} is not an experiment: it has no {FILE}", "experiments/run --list") from None
         except ValueError as error:
-            self.refuse(f"is no JSON: {error}")
+            self.refuse(f"is not JSON: {error}")
         if not isinstance(self.raw, dict):
-            self.refuse("is no JSON object")
+            self.refuse("is not a JSON object")
         for key, value in self.raw.items():
             if key not in KEYS:
                 self.refuse(f"has the unknown key {key}; it may have {', '.join(KEYS)}")
             if not isinstance(value, KEYS[key]) or isinstance(value, bool):
-                self.refuse(f"has a value of {key} of another type than experiments/README.md states")
+                self.refuse(f"has a value of the wrong type for {key}")
         self.program = self.raw.get("program")
         for key in ("claim", "checks") if self.program else ("claim", "configs", "data", "variants", "checks"):
             if not self.raw.get(key):
@@ -52,35 +52,35 @@ class Definition:
             self._read_training()
 
     def refuse(self, what):
-        raise Fault(f"{self.path} {what}", "experiments/README.md states the form")
+        raise Fault(f"{self.path} {what}", "experiments/README.md describes the format")
 
     def _read_program(self):
         for key in TRAINING_KEYS:
             if key in self.raw:
-                self.refuse(f"has both program and {key}; a program trains nothing")
+                self.refuse(f"has both program and {key}, which only trained runs have")
         if isinstance(self.raw.get("seconds"), dict):
-            self.refuse("has seconds of variants or points, which a program has none of")
+            self.refuse("has seconds per variant or point, but a program has neither")
         self._check_words("program", self.program, WORDS_OF_A_PROGRAM)
         self.checks = self.raw["checks"]
         for check in self.checks:
             kinds = [kind for kind in ("at_least", "at_most") if isinstance(check, dict) and isinstance(check.get(kind), str)]
             if len(kinds) != 1 or set(check) != {kinds[0], "value"}:
-                self.refuse(f"has the check {check}; of a program's values it may be at_least or at_most, and value")
+                self.refuse(f"has the check {check}; for a program's values it needs at_least or at_most, and value")
             self._check_number(check, "value")
 
     def _check_number(self, check, key):
         if isinstance(check[key], bool) or not isinstance(check[key], (int, float)):
-            self.refuse(f"has the check {check}, whose {key} is no number")
+            self.refuse(f"has the check {check}, whose {key} is not a number")
 
     def _check_words(self, name, command, known):
         """Checks a command and its {words} that are filled in."""
         words = command if isinstance(command, list) else [command]
         if not command or not all(isinstance(word, str) for word in words):
-            self.refuse(f"has the command {name} of {command}, which must be a text or a list of texts")
+            self.refuse(f"has the command {name} of {command}, which must be a string or a list of strings")
         try:
             found = {field for word in words for _, field, _, _ in string.Formatter().parse(word) if field is not None}
         except ValueError as error:
-            self.refuse(f"has the command {name} of {command}: {error}; a brace itself is {{{{ or }}}}")
+            self.refuse(f"has the command {name} of {command}: {error}; write a literal brace as {{{{ or }}}}")
         if found - known:
             self.refuse(f"has {{{sorted(found - known)[0]}}} in the command {name}; it may have {', '.join(f'{{{word}}}' for word in sorted(known))}")
 
@@ -92,20 +92,20 @@ class Definition:
             self.refuse(f"has {self.seeds} seeds; at least 1 is needed")
         for path in self.configs:
             if not path.is_file():
-                self.refuse(f"names the configuration {path}, which is not there")
+                self.refuse(f"names the configuration {path}, which does not exist")
         for group in (self.variants, self.points):
             for name, keys in group.items():
                 if not isinstance(keys, dict) or not re.fullmatch(r"[\w .=+-]*", name) or name in (".", ".."):
-                    self.refuse(f"has '{name}', which must be letters, digits, blanks and any of . = + - _, with an object of keys")
+                    self.refuse(f"has '{name}'; a name has letters, digits, blanks and . = + - _, and its value is an object of keys")
         stated = self.raw.get("seconds", {})
         for name, value in stated.items() if isinstance(stated, dict) else ():
             if name not in self.variants and name not in self.points or isinstance(value, bool) or not isinstance(value, (int, float)):
-                self.refuse(f"has the seconds {value} of {name}; they may be a number for each variant or each point")
+                self.refuse(f"has the seconds {value} of {name}; seconds must be a number for a variant or a point")
         self._check_data()
         self.measures = self.raw.get("measures", {})
         for name, command in self.measures.items():
             if not re.fullmatch(r"[\w-]+", name):
-                self.refuse(f"has the measure '{name}', which must be letters, digits, - and _")
+                self.refuse(f"has the measure '{name}'; a name has letters, digits, - and _")
             self._check_words(name, command, WORDS_OF_A_MEASURE)
         self.checks = [one for check in self.raw["checks"] for one in self._checks(check)]
 
@@ -116,7 +116,7 @@ class Definition:
     def _check_data(self):
         if isinstance(self.data, str):
             if self.data != QUICK_TEXT:
-                self.refuse(f"has the data '{self.data}'; it may be {QUICK_TEXT}, or an object with commands, train and validation")
+                self.refuse(f"has the data '{self.data}'; it must be {QUICK_TEXT}, or an object with commands, train and validation")
             return
         if set(self.data) - DATA_KEYS:
             self.refuse(f"has the unknown key data.{sorted(set(self.data) - DATA_KEYS)[0]}; data may have {', '.join(sorted(DATA_KEYS))}")
@@ -125,7 +125,7 @@ class Definition:
                 self.refuse(f"lacks data.{key}")
         sources = self.data["validation"]
         if not isinstance(sources, str) and not (isinstance(sources, list) and sources and all(isinstance(one, str) for one in sources)):
-            self.refuse(f"has the data.validation {sources}; it may be a folder or a list of folders")
+            self.refuse(f"has the data.validation {sources}; it must be a folder or a list of folders")
 
     def _checks(self, check):
         """The check itself, or one for each point if it names none."""
@@ -134,18 +134,18 @@ class Definition:
             self.refuse(f"has the check {check}, which needs one of {', '.join(CHECKS)}")
         kind = kinds[0]
         if CHECKS[kind] not in check or set(check) - CHECK_KEYS - {kind, CHECKS[kind]}:
-            self.refuse(f"has the check {check}: {kind} goes with {CHECKS[kind]}, and with any of {', '.join(sorted(CHECK_KEYS))}")
+            self.refuse(f"has the check {check}: {kind} needs {CHECKS[kind]}, and may have {', '.join(sorted(CHECK_KEYS))}")
         for name in self.variants_of(check):
             if name not in self.variants:
-                self.refuse(f"has a check of the variant {name}, which is none of {', '.join(self.variants)}")
+                self.refuse(f"has a check of the unknown variant {name}; variants: {', '.join(self.variants)}")
         if "last" in check and not (isinstance(check["last"], int) and check["last"] > 0):
-            self.refuse(f"has the check {check}: last is a number of rows, at least 1")
+            self.refuse(f"has the check {check}: last must be a number of rows, at least 1")
         if self.is_measured(check.get("metric", "")) and {"step", "last"} & set(check):
-            self.refuse(f"has the check {check}: a measure is made once, after the run, without step and last")
+            self.refuse(f"has the check {check}: a measure is taken once, after the run, and has neither step nor last")
         if kind in ("no_gain", "alike") and not check.get("margin", 0) > 0:
             self.refuse(f"has the check {check}: {kind} needs a margin above 0")
         if check.get("point", next(iter(self.points))) not in self.points:
-            self.refuse(f"has a check at the point {check['point']}, which is none of {', '.join(self.points)}")
+            self.refuse(f"has a check at the unknown point {check['point']}; points: {', '.join(self.points)}")
         return [{**check, "point": point} for point in ([check["point"]] if "point" in check else self.points)]
 
     @staticmethod
@@ -176,7 +176,7 @@ def find(names):
         elif pathlib.Path(name).is_dir():
             folders.append(pathlib.Path(name))
         else:
-            raise Fault(f"there is no experiment {name}, nor a folder of that name; there are {', '.join(path.name for path in own)}", "experiments/run --list")
+            raise Fault(f"no experiment or folder is called {name}; experiments: {', '.join(path.name for path in own)}", "experiments/run --list")
     definitions = list({path.resolve(): Definition(path) for path in folders}.values())
     seen = {}
     for one in definitions:

@@ -43,7 +43,7 @@ def result_of(definition, checks, **more):
 
 
 class Data:
-    """Datasets under FOLDER/NAME, made once by commands. With `is_smoke`, this repository's documents replace the quick start's text."""
+    """Datasets under FOLDER/NAME, built once by commands. With `is_smoke`, this repository's documents replace the quick start's text."""
 
     def __init__(self, folder, stated, is_smoke):
         self.stated, self.is_smoke = stated, is_smoke
@@ -58,7 +58,7 @@ class Data:
             self.options += ["--model.vocab", str(SMOKE_VOCAB)]
 
     def commands(self, folder):
-        """Functions that return commands when they are called, as later commands name files that earlier ones make."""
+        """Functions that return commands when they are called, as later commands name files that earlier ones create."""
         if not self.is_text:
             documents = self.stated.get("smoke_documents" if self.is_smoke else "documents", "")
             fill = {"shiftron": SHIFTRON, "data": str(folder), "documents": str(documents)}
@@ -82,9 +82,9 @@ class Data:
             scheduler.finished.pop(name, None)  # the data may have been removed since
             scheduler.run([Job(name, command(), logs / f"{self.path.name}-{number}.log")], deadline)
             if scheduler.failed:
-                raise Fault("the data could not be made", scheduler.again, scheduler.report_failures())
+                raise Fault("the data could not be built", scheduler.again, scheduler.report_failures())
             if scheduler.is_out_of_time:
-                raise Fault("the budget ended while data were made", scheduler.again, 75)
+                raise Fault("the budget ended while data were being built", scheduler.again, 75)
         unfinished.rename(self.path)
 
 
@@ -225,10 +225,10 @@ class Item:
                 found.append(f"{done} of {len(some)} {what}")
         if any(check.get("n") == 1 for check in checks):
             found.append("one seed has no interval: its claims cannot be judged")
-        return found + [text for some in runs.values() for run in some.values() for text in self.lacking(run)]
+        return found + [text for some in runs.values() for run in some.values() for text in self.missing_values(run)]
 
-    def lacking(self, run):
-        """Faults of a run's measures that lack a number that a check names."""
+    def missing_values(self, run):
+        """A message for each number that a check names and the run's measures lack."""
         for name in sorted({check.get("metric", DEFAULT_METRIC) for check in self.definition.checks}):
             if run.is_measured(name):
                 try:

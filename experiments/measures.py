@@ -36,7 +36,7 @@ def number_of(content, name, source):
     try:
         return number(find(content, name))
     except ValueError:
-        raise Fault(f"{source} gave no number {name}; it gave {', '.join(names_of(content)) or 'none'}", "experiments/README.md states the form") from None
+        raise Fault(f"{source} has no number {name}; it has {', '.join(names_of(content)) or 'none'}", "experiments/README.md describes the format") from None
 
 
 def value_of(path, name):
@@ -99,7 +99,7 @@ def main():
         if not isinstance(content, dict):
             raise ValueError
     except ValueError:
-        raise Fault(f"{words[0]} prints no JSON object, but {done.stdout[:80]!r}", "experiments/README.md states the form") from None
+        raise Fault(f"{words[0]} did not print a JSON object but {done.stdout[:80]!r}", "experiments/README.md describes the format") from None
     for name in asked.value:
         number_of(content, name, words[0])
     asked.output.parent.mkdir(parents=True, exist_ok=True)

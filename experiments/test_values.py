@@ -27,7 +27,7 @@ def main():
     shiftron, name, chosen = sys.argv[1:]
     program = pathlib.Path(shiftron).parent / "tests" / name
     if not os.access(program, os.X_OK):
-        sys.exit(f"there is no test program {program}\n  next: cmake --build --preset release --target {name}")
+        sys.exit(f"no test program at {program}\n  next: cmake --build --preset release --target {name}")
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         done = subprocess.run([program, f"--gtest_filter={chosen}", f"--gtest_output=json:{report}"], stdout=sys.stderr, check=False)

@@ -47,7 +47,7 @@ def by_seed(runs, name):
     found = {}
     for run in runs:
         if run.seed in found:
-            raise Fault(f"two runs of {name} have seed {run.seed}: {found[run.seed].directory} and {run.directory}", "the same command with one of them")
+            raise Fault(f"two runs of {name} have seed {run.seed}: {found[run.seed].directory} and {run.directory}", "repeat the command with only one of them")
         found[run.seed] = run
     return found
 
@@ -57,10 +57,10 @@ def require_equal_ends(arms, step):
     ends = {str(run.directory): run.last_step() for arm in arms for run in arm.values()}
     if step is None and len(set(ends.values())) > 1:
         raise Fault("the runs have trained for different numbers of steps: " + ", ".join(f"{run} {end}" for run, end in ends.items()),
-                    f"train the shorter ones on, or compare at a step that all have: --step {min(ends.values())}")
+                    f"resume the shorter ones, or compare at a step that all have: --step {min(ends.values())}")
     short = [f"{run} {end}" for run, end in ends.items() if step is not None and end < step]
     if short:
-        raise Fault(f"no step {step} yet in {', '.join(short)}", f"train on, or --step {min(ends.values())}")
+        raise Fault(f"no step {step} yet in {', '.join(short)}", f"resume training, or --step {min(ends.values())}")
 
 
 def compared_values(arms, metrics, step):
@@ -143,7 +143,7 @@ def main(words):
     options = parser.parse_args([*words[:place], "--arms"])
     divided = split_arms(words[place + 1:])
     if len(divided) < 2:
-        raise Fault("one arm has nothing to be compared with: divide the runs of two arms by --", USAGE)
+        raise Fault("only one arm is given: separate the runs of two arms by --", USAGE)
     if options.picture is not None:
         if not re.search(r"\.(svg|png)\Z", options.picture):
             raise Fault(f"--picture {options.picture} ends neither in .svg nor in .png", f"--picture {options.picture}.svg")

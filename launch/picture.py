@@ -13,7 +13,7 @@ from whole_file import write_whole
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]  # distinguishable for colour-blind readers too
 TERMINALS = {"svg": "svg size 800,500 font 'sans,13' background '#ffffff'", "png": "png size 1000,625"}
 FEW_POINTS = 60  # curves with at most so many points are drawn as circles and not smoothed
-LABELS = {"loss": "loss (nats a token)", "validation_loss": "held-out loss (nats a token)", "accuracy": "accuracy",
+LABELS = {"loss": "loss (nats per token)", "validation_loss": "held-out loss (nats per token)", "accuracy": "accuracy",
           "validation_accuracy": "held-out accuracy"}
 
 
@@ -36,7 +36,7 @@ class Arm:
         shared = sorted(set.intersection(*(set(curve) for curve in curves)))
         columns = [[curve[x] for x in shared] for curve in curves]
         if not shared:
-            raise Fault(f"the runs of {name} have no step in common that has the value to draw", "runs with equal evaluation.every", 76)
+            raise Fault(f"the runs of {name} have no common step with the value to draw", "use runs with the same evaluation.every", 76)
         self.is_dense = len(shared) > FEW_POINTS
         if self.is_dense:
             columns = [smooth(column) for column in columns]
@@ -102,7 +102,7 @@ def check_output(output):
         raise Fault("gnuplot is missing", "launch/install-deps", 1)
     folder = pathlib.Path(output).parent
     if not folder.is_dir():
-        raise Fault(f"{folder} is no directory", f"mkdir -p {shlex.quote(str(folder))}", 1)
+        raise Fault(f"{folder} is not a directory", f"mkdir -p {shlex.quote(str(folder))}", 1)
 
 
 def draw(output, arms, value, x_label="tokens", is_compared=False, ticks=None):

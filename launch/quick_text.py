@@ -1,4 +1,4 @@
-"""Commands that make the quick start's text, tokenizer and data; experiments use them too."""
+"""Commands that build the quick start's text, tokenizer and data; experiments use them too."""
 import configparser
 import os
 import pathlib
@@ -25,6 +25,6 @@ def tokenizer(out):
 
 
 def data(out, split):
-    """Makes the dataset OUT/data/SPLIT. Run it after tokenizer()."""
+    """Builds the dataset OUT/data/SPLIT. Run it after tokenizer()."""
     return [SHIFTRON, "data", "build", "--input", *sorted((out / "corpus" / split).glob("*.jsonl")),
             "--tokenizer", out / "tokenizer.model", "--output", out / "data" / split]

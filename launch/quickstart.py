@@ -31,7 +31,7 @@ TOLERANCE = 1e-3
 PROMPTS = ["It was a", "And the king said unto"]
 PHASES, FIRST_PHASE = 11, 3
 MARKER = "made-by-quickstart.txt"
-MARKER_HEAD = ("# launch/quickstart made what is named below and may remove it; nothing else in this directory. "
+MARKER_HEAD = ("# launch/quickstart created the files named below and may remove them, and no others in this directory. "
                "Keep your own files elsewhere.\n")
 
 
@@ -48,25 +48,25 @@ class Directory:
         self.path, marker = path, path / MARKER
         text = os.fsencode(path)
         if re.search(rb"[#\n\r]|\s$", text) or text.decode(errors="replace") != str(path):
-            raise Fault(f"{str(path)!a} cannot be a run's directory: '#', line breaks, blanks at the end, and what is no UTF-8 are refused",
+            raise Fault(f"{str(path)!a} cannot be a run's directory: '#', line breaks, trailing blanks and invalid UTF-8 are refused",
                         "launch/quickstart --out DIR", 76)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            there = sorted(entry.name for entry in path.iterdir())
+            names = sorted(entry.name for entry in path.iterdir())
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            raise Fault(f"{path} cannot be the directory ({error.strerror})", "launch/quickstart --out DIR", 76) from None
-        if there and MARKER not in there:
-            earlier = "phases.json" in there and "logs" in there
-            raise Fault(f"{path} holds files ({', '.join(there[:3])}{', …' if len(there) > 3 else ''}) and lacks {MARKER}, which tells what "
-                        "the quick start may remove" + ("; it looks like the work of an earlier version, which wrote none" if earlier else ""),
+            raise Fault(f"{path} cannot be used ({error.strerror})", "launch/quickstart --out DIR", 76) from None
+        if names and MARKER not in names:
+            earlier = "phases.json" in names and "logs" in names
+            raise Fault(f"{path} contains files ({', '.join(names[:3])}{', …' if len(names) > 3 else ''}) but no {MARKER}, which lists what "
+                        "the quick start may remove" + ("; it looks like the output of an earlier version, which wrote no such list" if earlier else ""),
                         f"launch/quickstart --out DIR, with a new DIR; or move {shlex.quote(str(path))} away", 76)
         self.marker = open(marker, "a+")
         try:
             fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Fault(f"another quick start is at work in {path}", "wait for it, or launch/quickstart --out DIR", 76) from None
+            raise Fault(f"another quick start is running in {path}", "wait for it, or launch/quickstart --out DIR", 76) from None
         except OSError:  # a file system without locks
             pass
         self.marker.seek(0)
@@ -85,7 +85,7 @@ class Directory:
             if name in self.names:
                 continue
             if os.path.lexists(self.path / name):
-                raise Fault(f"{self.path / name} is not of the quick start's making, and would be overwritten",
+                raise Fault(f"the quick start did not create {self.path / name} and would overwrite it",
                             f"mv {shlex.quote(str(self.path / name))} ELSEWHERE", 76)
             self.write(f"{name}\n")
             self.names.add(name)
@@ -156,7 +156,7 @@ class QuickStart:
         self.state = read_state(self.state_path)
         self.rerun = False  # a phase was run, so the later ones run too
         self.stopped = self.starting = False
-        self.untold = None  # a signal that arrived while a command was being started
+        self.pending_signal = None  # a signal that arrived while a command was being started
         plan = read_config(ROOT / "configs" / "quickstart.conf")
         self.steps, self.middle = int(plan["train"]["steps"]), int(plan["checkpoint"]["every"])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -168,30 +168,30 @@ class QuickStart:
         if self.child is not None:
             self.child.send_signal(number)  # training saves, other commands end
         elif self.starting:
-            self.untold = number
+            self.pending_signal = number
         else:
             raise Fault("stopped", self.again, 75)
 
     # ---- phases
 
-    def phase(self, name, title, inputs, work, makes, fresh=None):
-        """Runs `work`, which writes the names `makes`, unless it has finished with the same inputs. Removes the name `fresh`
+    def phase(self, name, title, inputs, work, outputs, fresh=None):
+        """Runs `work`, which writes the names `outputs`, unless it has finished with the same inputs. Removes the name `fresh`
         first, unless work on the same inputs was interrupted: then it continues."""
         self.number += 1
         label = f"[{self.number:2d}/{PHASES}] {title}"
         key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
         known = self.state.get(name, {})
         if not self.rerun and known.get("key") == key and known.get("done"):
-            say(f"{label}: done before, {known['seconds']:.0f} s")
+            say(f"{label}: already done, {known['seconds']:.0f} s")
             return
-        goes_on = not self.rerun and known.get("key") == key
-        self.directory.own(*makes)
-        if fresh and not goes_on:
+        resumes = not self.rerun and known.get("key") == key
+        self.directory.own(*outputs)
+        if fresh and not resumes:
             self.directory.remove(fresh)
         for later in list(self.state)[list(self.state).index(name):] if name in self.state else []:
             del self.state[later]
-        spent = known.get("seconds", 0) if goes_on else 0
-        self.rerun = self.rerun or not goes_on
+        spent = known.get("seconds", 0) if resumes else 0
+        self.rerun = self.rerun or not resumes
         self.state[name] = {"key": key, "done": False, "seconds": spent}
         self.save_state()
         say(f"{label} …")
@@ -221,8 +221,8 @@ class QuickStart:
             self.child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                                           preexec_fn=os.setpgrp)  # a separate group, so that the terminal's Ctrl-C reaches only this script
             self.starting = False
-            if self.untold:
-                self.child.send_signal(self.untold)
+            if self.pending_signal:
+                self.child.send_signal(self.pending_signal)
             shown = time.monotonic()
             while self.child.poll() is None:
                 time.sleep(0.2)
@@ -235,7 +235,7 @@ class QuickStart:
             raise Fault("stopped" + ("; the run is saved" if saved else ""), self.again, 75)
         if code not in accept:
             tail = "\n".join((log.read_text(errors="replace") + answer.read_text(errors="replace")).splitlines()[-20:])
-            raise Fault(f"`{' '.join(command)}` ended with {code}:\n{tail}\n  all of it: {log}", self.again, code if code > 0 else 1)
+            raise Fault(f"`{' '.join(command)}` failed with exit code {code}:\n{tail}\n  full log: {log}", self.again, code if code > 0 else 1)
         return answer.read_text(encoding="utf-8", errors="replace")
 
     @staticmethod
@@ -254,7 +254,7 @@ class QuickStart:
         self.call("tokenizer", *quick_text.tokenizer(self.out))
 
     def data(self):
-        self.directory.remove("data")  # a stop may have left one of the two, which no build replaces
+        self.directory.remove("data")  # a stop may have left one of the two datasets, which a build does not replace
         for split in quick_text.SPLITS:
             self.call(f"data-{split}", *quick_text.data(self.out, split))
 
@@ -288,7 +288,7 @@ class QuickStart:
         self.directory.remove("other-layout")
         saved = step_directory(self.out / "kv-shift", self.middle)
         if not saved.is_dir():
-            raise Fault(f"{saved} is gone", self.again + " --fresh")
+            raise Fault(f"{saved} no longer exists", self.again + " --fresh")
         shutil.copytree(saved, step_directory(run, self.middle))
         self.call("other-layout", "launch/local", OTHER_RANKS, *self.train_arguments("kv-shift", run), *OTHER_LAYOUT,
                   "--train.stop_at", self.middle + MORE_STEPS, run=run, steps=self.middle + MORE_STEPS, accept=(75,))
@@ -300,13 +300,13 @@ class QuickStart:
         steps = range(self.middle + 1, self.middle + MORE_STEPS + 1)
         missing = [step for step in steps if step not in first or step not in second]
         if missing:
-            raise Fault(f"no loss of steps {missing} in {self.out}/kv-shift and {self.out}/other-layout", self.again + " --fresh")
-        apart = max(abs(first[step]["loss"] - second[step]["loss"]) for step in steps)
-        moves = statistics.mean(abs(first[step]["loss"] - first[step - 1]["loss"]) for step in steps)
-        same = "the same curve" if apart <= TOLERANCE else "NOT THE SAME CURVE"
-        return (f"Steps {steps[0]} to {steps[-1]} again from the saved step {self.middle}, on {OTHER_RANKS} ranks ({' '.join(OTHER_LAYOUT)}) "
-                f"in place of {RANKS}: {same}. The losses are at most {apart:.1e} apart (allowed: {TOLERANCE:.0e}; from step to step they "
-                f"move by {moves:.1e} on average). They are not equal bit for bit, since fp32 sums in another order round differently.")
+            raise Fault(f"no loss for steps {missing} in {self.out}/kv-shift or {self.out}/other-layout", self.again + " --fresh")
+        difference = max(abs(first[step]["loss"] - second[step]["loss"]) for step in steps)
+        change = statistics.mean(abs(first[step]["loss"] - first[step - 1]["loss"]) for step in steps)
+        same = "the same curve" if difference <= TOLERANCE else "NOT THE SAME CURVE"
+        return (f"Steps {steps[0]} to {steps[-1]}, repeated from the saved step {self.middle} on {OTHER_RANKS} ranks ({' '.join(OTHER_LAYOUT)}) "
+                f"instead of {RANKS}: {same}. The losses differ by at most {difference:.1e} (allowed: {TOLERANCE:.0e}; from step to step they "
+                f"change by {change:.1e} on average). They are not bit-identical, because fp32 sums in another order round differently.")
 
     def report(self):
         figures = json.loads((self.out / "corpus" / "figures.json").read_text())
@@ -321,14 +321,14 @@ class QuickStart:
                          f"{statistics.median(values['tokens_per_second'] for values in steps.values()):,.0f}",
                          f"{self.state['train-' + name]['seconds']:.0f} s"))
         rows.append(("`xz -9e`", "", "", "", "", f"{figures['xz_bits_per_byte']:.4f}", "", ""))
-        rows.append(("`xz -9e` behind the training text", "", "", "", "", f"{figures['xz_bits_per_byte_after_train']:.4f}", "", ""))
+        rows.append(("`xz -9e` after the training text", "", "", "", "", f"{figures['xz_bits_per_byte_after_train']:.4f}", "", ""))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         table = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
         table.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
         tokens = max(values.get("tokens", 0) for values in read_metrics(self.out / "kv-shift").values())
         text = "\n".join([
-            f"Training loss: mean of the last 20 steps; nats a token. {tokens:,} tokens of training, {RANKS} ranks on {os.cpu_count()} cores. "
-            f"Held-out: whole chapters, {figures['total']['held_out_bytes']:,} bytes.", "", *table, "",
+            f"Losses are nats per token; the training loss is the mean of the last 20 steps. Trained on {tokens:,} tokens with {RANKS} ranks on {os.cpu_count()} cores. "
+            f"Held-out text: whole chapters, {figures['total']['held_out_bytes']:,} bytes.", "", *table, "",
             f"Held-out loss, kv-shift minus vanilla: {scores['kv-shift']['loss'] - scores['vanilla']['loss']:+.4f}. "
             "This is one seed at one learning rate. It shows that all parts work, and what such a difference looks like. It cannot show that KV shift is "
             "better: other seeds and other learning rates give other differences. `experiments/run fig5a fig5bc` compares five seeds, and four learning rates.", "",
@@ -339,17 +339,17 @@ class QuickStart:
     def run(self):
         out = self.out
         texts = {name: [(ROOT / path).read_text() for path in paths] for name, paths in CONFIGS.items()}
-        self.phase("corpus", "text out of Debian packages", [], self.corpus, ["corpus"])
+        self.phase("corpus", "text from Debian packages", [], self.corpus, ["corpus"])
         self.phase("tokenizer", "tokenizer", texts, self.tokenizer, ["tokenizer.model"])
         self.phase("data", "token shards", [], self.data, ["data"])
         for name in CONFIGS:
             self.phase(f"train-{name}", f"training {name}, {RANKS} ranks", texts[name], lambda name=name: self.train(name), [name], fresh=name)
         self.phase("evaluate", "scores on held-out text", [], self.evaluate, [f"evaluation-{name}.json" for name in CONFIGS])
         self.phase("generate", "generated text", PROMPTS, self.generate, ["samples.txt"])
-        self.phase("other-layout", f"{MORE_STEPS} steps again on {OTHER_RANKS} ranks", OTHER_LAYOUT, self.other_layout, ["other-layout"])
+        self.phase("other-layout", f"{MORE_STEPS} steps repeated on {OTHER_RANKS} ranks", OTHER_LAYOUT, self.other_layout, ["other-layout"])
         self.phase("report", "table and picture", [], self.report, ["report.md", "loss.svg", "loss.png"])
         say(f"\n{(out / 'report.md').read_text(encoding='utf-8')}")
-        say(f"All of it is in {out}/, the table in {out}/report.md, the picture in {out}/loss.svg and {out}/loss.png.")
+        say(f"Everything is in {out}/: the table in {out}/report.md, the picture in {out}/loss.svg and {out}/loss.png.")
 
 
 def main():
@@ -357,7 +357,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--caller", type=pathlib.Path, default=ROOT, help="the folder that --out is relative to")
-    parser.add_argument("--check", action="store_true", help="only look whether the directory may be used")
+    parser.add_argument("--check", action="store_true", help="only check whether the directory can be used")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     out = arguments.caller / arguments.out if arguments.out else pathlib.Path("quickstart")

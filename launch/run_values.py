@@ -6,7 +6,7 @@ import math
 import pathlib
 
 LAST_STEPS = 20  # number of steps to average for values that every step has
-PLACES = {"output.directory", "train.seed", "device.threads"}  # keys that do not change what a run trains
+NOT_COMPARED = {"output.directory", "train.seed", "device.threads"}  # keys that do not change what a run trains
 
 
 class Fault(Exception):
@@ -92,7 +92,7 @@ class Run:
         try:
             return int(self.config["train.seed"])
         except (KeyError, ValueError):
-            raise Fault(f"{self.directory}/config.conf states no train.seed, by which runs are paired", f"shiftron status {self.directory}") from None
+            raise Fault(f"{self.directory}/config.conf has no train.seed, by which runs are paired", f"shiftron status {self.directory}") from None
 
     def curve(self, name):
         """{step: value} in the order of steps."""
@@ -121,7 +121,7 @@ class Run:
         end = max(curve)
         rows = last or (LAST_STEPS if self._points(name)[end][2] else 1)
         if rows == 1 and step is not None and end != step:
-            raise Fault(f"{self.directory} has {name} at step {end:g} and none at step {step:g}", "--step with a step that has it")
+            raise Fault(f"{self.directory} has {name} at step {end:g} and none at step {step:g}", "use a --step that has it")
         values = list(curve.values())[-rows:]
         return math.fsum(values) / len(values)
 
@@ -153,7 +153,7 @@ def differing_keys(arms):
     """For a list of lists of runs, returns (keys that are constant within each arm and differ between arms, keys that differ within an arm),
     each as {key: [values per arm]}."""
     between, within = {}, {}
-    for key in sorted({key for arm in arms for run in arm for key in run.config} - PLACES):
+    for key in sorted({key for arm in arms for run in arm for key in run.config} - NOT_COMPARED):
         values = [sorted({run.config.get(key, "") for run in arm}) for arm in arms]
         if any(len(some) > 1 for some in values):
             within[key] = values

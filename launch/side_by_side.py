@@ -56,15 +56,15 @@ class Job:
                 continue
         return 0.0
 
-    def last_words(self):
+    def last_lines(self):
         try:
             lines = [line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         except OSError:
             lines = []
         if not lines:
             return "(its log is empty)"
-        told = lines[-2:] if lines[-1].strip().startswith("next: ") else lines[-1:]  # an error and the command to try
-        return "; ".join(line.strip() for line in told)
+        last = lines[-2:] if lines[-1].strip().startswith("next: ") else lines[-1:]  # an error and the command to try
+        return "; ".join(line.strip() for line in last)
 
 
 def die_with_parent():
@@ -94,17 +94,17 @@ class Scheduler:
 
     def _take_lock(self):
         lock = open(self.folder / "lock", "a")
-        told, end = False, time.monotonic() + SECONDS_OF_A_SAVE
+        is_reported, end = False, time.monotonic() + SECONDS_OF_A_SAVE
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return lock
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise Fault(f"another command is at work in {self.folder}", "wait for it, or choose another --out") from None
-                if not told:
-                    say(f"waiting for the runs that an earlier command has in {self.folder}", stream=2)
-                    told = True
+                    raise Fault(f"another command is running in {self.folder}", "wait for it, or choose another --out") from None
+                if not is_reported:
+                    say(f"waiting for runs that an earlier command still has in {self.folder}", stream=2)
+                    is_reported = True
                 time.sleep(0.2)
             except OSError as error:
                 if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
@@ -140,7 +140,7 @@ class Scheduler:
             say(f"{job.label}: done, {duration(time.monotonic() - self.started[job.name][0])}")
         elif not (self.stops or self.is_out_of_time) or child.returncode not in (SAVED, -signal.SIGTERM, -signal.SIGKILL):
             code = child.returncode if child.returncode > 0 else 128 - child.returncode
-            self.failed[job.name] = (code, f"{job.label} failed with {code}: {job.last_words()}\n  all of it: {job.log}")
+            self.failed[job.name] = (code, f"{job.label} failed with {code}: {job.last_lines()}\n  full log: {job.log}")
             say(f"{job.label}: failed ({code}); the others continue")
 
     def _remaining(self, jobs, begin, done_before):
@@ -172,7 +172,7 @@ class Scheduler:
         runs = [job for job in jobs if not job.after]
         before = sum(map(self.is_finished, runs))
         if before:
-            say(f"{before} of {len(runs)} runs were finished before")
+            say(f"{before} of {len(runs)} runs were already finished")
         begin = shown = time.monotonic()
         done_before = sum(job.weight * (1.0 if self.is_finished(job) else job.share()) for job in jobs)
         while (waiting and not self.stops and not self.is_out_of_time) or self.children:
@@ -197,7 +197,7 @@ class Scheduler:
         for _, text in self.failed.values():
             say(text, stream=2)
         if self.failed:
-            say(f"  next: mend the cause; then {self.again} repeats only what is not finished", stream=2)
+            say(f"  next: fix the cause, then {self.again}: it repeats only unfinished runs", stream=2)
         return next((code for code, _ in self.failed.values()), 0)
 
 

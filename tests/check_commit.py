@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commit that a build names is the one its sources are of, and says where they have changed behind it.
+"""The commit that a build prints is that of its sources, and says if they have changed since.
 
     tests/check_commit.py ROOT
 """
@@ -35,7 +35,7 @@ def main():
         assert named(folder, header) == commit
         written = header.stat().st_mtime_ns
         (folder / "notes").write_text("of no build")
-        assert named(folder, header) == commit and header.stat().st_mtime_ns == written  # nothing is compiled anew
+        assert named(folder, header) == commit and header.stat().st_mtime_ns == written  # nothing is compiled again
         index = (folder / ".git" / "index").read_bytes()
         os.utime(folder / "src" / "a.cpp", (1, 1))  # git would note that it is the same
         assert named(folder, header) == commit and (folder / ".git" / "index").read_bytes() == index

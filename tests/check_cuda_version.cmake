@@ -28,7 +28,7 @@ if(NOT DEFINED REFUSED)
     execute_process(COMMAND ${CMAKE_COMMAND} -D REFUSED=${version} -P ${CMAKE_CURRENT_LIST_FILE}
                     RESULT_VARIABLE code ERROR_VARIABLE said OUTPUT_QUIET)
     string(REGEX REPLACE "[ \n]+" " " said "${said}")
-    if(code EQUAL 0 OR NOT said MATCHES "CUDA ${version} was found, 12.4 to 13 are supported")
+    if(code EQUAL 0 OR NOT said MATCHES "found CUDA ${version}, but 12.4 to 13 are supported")
       message(FATAL_ERROR "CUDA ${version} is not refused: ${said}")
     endif()
   endforeach()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Of several HDF5 the one is taken that is named, and new enough; what is advised where none is can be followed.
+"""Of several HDF5 versions the named and new enough one is used; the advice for the case without one works.
 
     tests/check_dependencies.py ROOT
 """

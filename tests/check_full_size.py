@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where docs/full-size.md states another model or training than the configurations, or a run that cannot be planned.
+"""Fails if docs/full-size.md states another model or training than the configurations, or a run that cannot be planned.
 
     tests/check_full_size.py PROGRAM [ROOT]
 """

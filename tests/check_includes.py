@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Fails on any #include between folders of src/ that is not on the chain, on a foreign header outside its folder, on a
-header of CUDA outside of *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in the model: where a
-parameter lies is said by its split_dim, where rows lie by gather_rows and reduce_rows, so that a further axis needs no
-`if` there."""
+"""Fails on an #include between folders of src/ that breaks the chain, on a third-party header outside its folder, on a
+CUDA header outside *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in the model: split_dim says
+where a parameter is, gather_rows and reduce_rows where rows are, so that a new axis needs no `if` there."""
 import pathlib
 import re
 import sys
@@ -19,7 +18,7 @@ FOREIGN = {  # header prefix -> folders that may name it
     "unicode/": ["evaluate"], "openssl/": ["evaluate"],
 }
 OF_CUDA = re.compile(r"<(cuda|cublas|cudnn|nccl|nvtx)")  # only *_cuda.cu and *_cuda.h may name these: others are always built
-SHIM = "cuda/device_shim.h"  # of the machine in tests/, which src/kernels/device_cuda.h may name
+SHIM = "cuda/device_shim.h"  # of the emulator in tests/, which src/kernels/device_cuda.h may name
 INCLUDE = re.compile(r'\s*#\s*include\s*((["<])([^">]+)[">])')
 AXES = re.compile(r"\b(tp|cp|dp|pp|zero|Axis|Coordinates|ParallelLayout|groups)\b")  # nothing of src/model/ may name these
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fails where a layout of configs/layouts/ does not fit in its GPUs, or does not plan what its file and docs/parallelism.md state.
+"""Fails if a layout of configs/layouts/ does not fit its GPUs, or its plan differs from its file or docs/parallelism.md.
 
     tests/check_layouts.py PROGRAM [ROOT]            checks
-    tests/check_layouts.py PROGRAM [ROOT] --write    writes the figures of both anew
+    tests/check_layouts.py PROGRAM [ROOT] --write    updates the figures of both
 
-MODEL-RANKS.conf goes behind configs/MODEL.conf and configs/kv-shift.conf, on so many ranks.
+MODEL-RANKS.conf is used after configs/MODEL.conf and configs/kv-shift.conf, on RANKS ranks.
 """
 import configparser
 import json
@@ -54,7 +54,7 @@ def planned(program, root, name):
 def line_of(plan):
     layout, memory, _ = plan
     parts = ", ".join(f"{category} {gigabytes(memory[category])}" for category in CATEGORIES)
-    return f"# Plan: {layout};\n#   {gigabytes(memory['all'])} GB a rank: {parts}"
+    return f"# Plan: {layout};\n#   {gigabytes(memory['all'])} GB per rank: {parts}"
 
 
 def table(plans):
@@ -75,8 +75,8 @@ def write(root, plans):
         path = root / f"configs/layouts/{name}.conf"
         path.write_text(re.sub(r"^# Plan: .*\n(?:#   .*\n)?", line_of(plan) + "\n", path.read_text(), flags=re.M))
     path = root / "docs/parallelism.md"
-    before, behind = halves(path.read_text())
-    path.write_text(f"{before}\n{table(plans)}\n{behind}")
+    before, after = halves(path.read_text())
+    path.write_text(f"{before}\n{table(plans)}\n{after}")
 
 
 def faults(root, plans):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every patch of tests/mutants applies to the sources as they stand and names tests that there are; tests/mutants/run runs them.
+"""Every patch of tests/mutants applies to the current sources and names existing tests; tests/mutants/run runs them.
 
-    check_mutants.py ROOT                  every patch; of tests alone those of Slurm are looked up
-    check_mutants.py ROOT BUILD            those too that a build has, whose folder is named as its preset
-    check_mutants.py ROOT BUILD PATCH      whether the tests that this one names are in BUILD, whatever its name
+    check_mutants.py ROOT                  every patch; of the tests only those of Slurm are looked up
+    check_mutants.py ROOT BUILD            also those of a build, whose folder is named after its preset
+    check_mutants.py ROOT BUILD PATCH      whether BUILD, whatever its name, has the tests that this patch names
 """
 import fnmatch
 import functools

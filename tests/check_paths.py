@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fails on a path or an anchor named in the documents that is not there, and on an absolute path of some machine in any file.
+"""Fails on a path or an anchor in the documents that does not exist, and on an absolute path of some machine in any file.
 
 A path is: a link's target; a word in backticks that starts with a folder of the project or of src/, that ends in "/" or in a
 suffix after a "/", or that is a document of the root; in a code block, a word that starts with a folder of the project.
-`*` and `{a,b}` are patterns. A part in CAPITALS is a placeholder, build/ and quickstart/ are made by commands: not checked.
+`*` and `{a,b}` are patterns. A part in CAPITALS is a placeholder, build/ and quickstart/ are created by commands: not checked.
 """
 import functools
 import itertools
@@ -102,7 +102,7 @@ def faults(root):
         name = document.relative_to(root)
         for number, word in words_of(root, text):
             if not exists(root, word):
-                yield f"{name}:{number}: {word} is not there"
+                yield f"{name}:{number}: {word} does not exist"
         for fault in link_faults(document, text):
             yield f"{name}: {fault}"
     for line in files(root):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fails where the documents and the program name other commands, configuration keys or exit codes than each other, where the
-program refuses the configuration of a training command that a document names, or where the project's version differs between files.
+"""Fails if the documents and the program disagree on commands, configuration keys or exit codes, if the program refuses the
+configuration of a training command in a document, or if the project's version differs between files.
 
     tests/check_promises.py PROGRAM [ROOT]            checks
-    tests/check_promises.py PROGRAM [ROOT] --write    writes the table of docs/configuration.md anew
+    tests/check_promises.py PROGRAM [ROOT] --write    updates the table of docs/configuration.md
 """
 import pathlib
 import re

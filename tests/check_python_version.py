@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every Python program of launch/ runs under Python 3.8: no later syntax, and nothing that the standard library has only since then.
+"""Every Python program of launch/ runs under Python 3.8: no newer syntax and nothing newer from the standard library.
 
     tests/check_python_version.py ROOT
 
-Only the interpreter that runs this check is needed. It parses each program by the grammar of 3.8 and looks up names in a table. A module that
-is not in the table is refused: look up which of its members are newer than 3.8, and add them. What cannot be seen without types is refused
-too: `|` between anything but flags and sets may join dictionaries (3.9) or types (3.10).
+Only the interpreter that runs this check is needed. It parses each program with the grammar of 3.8 and looks up names in a table. A module that
+is not in the table is refused: look up which of its members are newer than 3.8, and add them. What cannot be decided without types is
+refused too: `|` between anything but flags and sets may join dictionaries (3.9) or types (3.10).
 """
 import ast
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What tests/run.py says of small ctest projects, tests/check_mutants.py of patches that name no test, and tests/check_paths.py of sources
-of which git knows nothing."""
+outside git."""
 import os
 import pathlib
 import re
@@ -14,7 +14,7 @@ NEVER = "5000000"  # CPU seconds
 
 
 def ctest_project(folder, **commands):
-    """A build folder whose tests are these lines of a shell, one behind another."""
+    """A build folder whose tests are these shell commands, in this order."""
     folder.mkdir()
     lines = []
     for name, command in commands.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tests/on_one_processor.py PROGRAM [arguments]: runs it on one of the processors it may use.
 
-For threads that take turns: between two processors each turn wakes the other one, which costs twice the time of the whole.
+For threads that take turns: across two processors each turn has to wake the other one, which doubles the run time.
 """
 import os
 import sys

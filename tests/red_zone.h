@@ -1,4 +1,4 @@
-// Bytes that an arena keeps between tensors, in builds that look for writes beyond them.
+// Bytes that an arena keeps between tensors, in builds that detect writes beyond them.
 #pragma once
 
 #include "core/memory.h"

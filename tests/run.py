@@ -3,9 +3,9 @@
 
     tests/run.py BUILD_DIRECTORY LIMIT BUDGET [--with BUILD_DIRECTORY LABEL] [ctest options]
 
---with: beside them, one by one, those tests of another build that have the label; shown behind them. LIMIT: seconds after which one
-test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the scale to the tests' own limits. Tests run by twos,
-those of whole programs one by one; they wait more than they compute, so that a third beside them finds room on two cores. BUDGET: CPU seconds
+--with: at the same time, one by one, those tests of another build that have the label; shown after them. LIMIT: seconds after which a
+test counts as hanging, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the scale to the tests' own limits. Tests run two
+at a time, those of whole programs one by one; they wait more than they compute, so that a third one fits on two cores. BUDGET: CPU seconds
 (user and system) of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed", and
 ", N skipped" where some cannot run here; the exit code is 0 only if none failed, within the budget.
 """
@@ -20,7 +20,7 @@ import time
 
 # Of work() on each core at once, on 2 idle cores of an AMD EPYC (family 26). Slower is scaled, faster is not.
 REFERENCE_ROUNDS, REFERENCE_SECONDS = 5_000_000, 0.7
-MARGIN = 2  # the load may grow behind the measurement
+MARGIN = 2  # the load may grow after the measurement
 
 
 def work():
@@ -55,7 +55,7 @@ def cpu_seconds(process):
 
 
 def watch(runs, budget):
-    """Prints what ctests write, one behind another, until all have ended; ends them once they exceed the budget. Returns their CPU seconds."""
+    """Prints what ctests write, one after another, until all have ended; ends them once they exceed the budget. Returns their CPU seconds."""
     before, unshown = children_seconds(), list(runs)
     while unshown:
         ended = unshown[0].ctest.poll() is not None

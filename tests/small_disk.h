@@ -1,4 +1,4 @@
-// A file system of one megabyte for tests of full disks; present only where the test may mount.
+// A file system of one megabyte for tests of full disks; only available if the test may mount.
 #pragma once
 
 #include <sys/mount.h>

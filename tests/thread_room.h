@@ -1,4 +1,4 @@
-// A process in which few more threads can be made, as under a limit of memory. For a child of a test.
+// A process that can create only a few more threads, as under a memory limit. For a test's child process.
 #pragma once
 
 #include <pthread.h>

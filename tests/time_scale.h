@@ -1,4 +1,4 @@
-// How much longer than on an idle machine of today the tests wait before they call something a hang.
+// How much longer than on an idle, current machine the tests wait before they call something a hang.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Boxes: intersections, runs between boxes, exact tiling; all held against counting element by element.
+// Boxes: intersections, runs between boxes, exact tiling; all compared with counting element by element.
 #include "checkpoint/boxes.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// A value that the type of a written step cannot hold is refused, not written as infinite.
+// A value that the dtype of a written step cannot hold is refused, not written as infinity.
 #include "checkpoint/hugging_face_imports.h"
 #include "checkpoint/step_writer.h"
 

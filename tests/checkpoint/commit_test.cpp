@@ -99,7 +99,7 @@ TEST(Commit, AFailureAtAnyPointFailsTheSaveOnAllRanks) {
                                            committed = point == "committed";
                                            throw_crash("disk on fire, \xff");
                                          }));
-    if (tried == failing_at) break;  // behind the last point
+    if (tried == failing_at) break;  // after the last point
     EXPECT_FALSE(result.saved) << failed_point;
     EXPECT_THAT(result.reason, HasSubstr("disk on fire"));
     EXPECT_EQ(found_step(directory.path()), committed ? 20 : 10) << failed_point;
@@ -281,7 +281,8 @@ TEST(Commit, StepsThatKeepDoesNotNameMakeRoom) {
   const SmallDisk disk(4 << 20);
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
   const std::string directory = disk.path() + "/checkpoints";
-  for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, step, 10).saved);
+  for (const int64_t step : {10, 20, 30})
+    ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, step, 10).saved);
   fill_disk(disk, 100 << 10);
   const Retention all{.keep = 1, .keep_every = 10};
   EXPECT_FALSE(save_state(directory, kSmallModel, kCommitWriter, 40, 40, all).saved);
@@ -326,7 +327,7 @@ TEST(Commit, NoStepGoesInVain) {
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000010", "step-00000020"));
 }
 
-// A peer that went on would wait at the next step's deadline for a file system that removes slowly.
+// A peer that continued would wait at the next step's deadline for a file system that removes slowly.
 TEST(Commit, NoRankGoesOnBeforeOldStepsAreRemoved) {
   const TemporaryDirectory directory;
   ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);

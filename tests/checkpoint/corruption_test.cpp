@@ -1,4 +1,4 @@
-// Two hundred random damages of a step, as it was saved, converted, or as parameters alone in bfloat16: each is found,
+// Two hundred random damages of a step as saved, as converted, and as only parameters in bfloat16: each is found and
 // named by file and tensor, and the older step is loaded.
 #include <nlohmann/json.hpp>
 #include <random>

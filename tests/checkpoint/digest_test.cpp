@@ -1,4 +1,4 @@
-// The tree of a digest against its definition, and what a difference says of its first element.
+// A digest's tree compared with its definition, and how a difference is located.
 #include "checkpoint/digest.h"
 
 #include <cmath>

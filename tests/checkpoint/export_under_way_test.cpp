@@ -1,4 +1,4 @@
-// What stands where an export is to be: others' things, remains of a killed one, another one that is running.
+// What may be at an export's destination: others' files, remains of a killed export, another running one.
 #include "checkpoint/export_under_way.h"
 
 #include <signal.h>
@@ -71,7 +71,7 @@ TEST_F(Exports, RemainsOfAKilledOneAreSwept) {
   EXPECT_THAT(fault(how()), HasSubstr("already exists"));
 }
 
-// Killed behind the rename of its only file: that is whole, and stays.
+// Killed after the rename of its only file: the file is complete and stays.
 TEST_F(Exports, RemainsBesideAFileAreSwept) {
   write_text(out_, "whole");
   fs::create_directory(temporary_);
@@ -86,7 +86,8 @@ TEST_F(Exports, RemainsBesideAFileAreSwept) {
   EXPECT_EQ(read_file(out_), "whole");
 }
 
-// Killed after its file got the name and before its result was printed: exported again. Another file of that name stays.
+// Killed after its file got the name and before its result was printed: exported again. Another file of that name
+// stays.
 TEST_F(Exports, AFileThatWasNotToldIsMadeAgain) {
   const auto kill_untold = [&] {
     const pid_t child = ::fork();

@@ -1,4 +1,4 @@
-// What the tests of checkpoints share: a small model of the real one's parameters, layouts, temporary directories.
+// What the tests of checkpoints share: a small model with the real one's parameters, layouts, temporary directories.
 #pragma once
 
 #include <gmock/gmock.h>

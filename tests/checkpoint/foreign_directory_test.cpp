@@ -1,4 +1,4 @@
-// Directories of other programs are told from steps, and from each other.
+// Directories of other programs are distinguished from steps, and from each other.
 #include "checkpoint/hugging_face_imports.h"
 #include "checkpoint/megatron_source.h"
 #include "checkpoint/verify.h"

@@ -1,4 +1,4 @@
-// GGUF files: their bytes, what is refused of them, and where each parameter of a model lies in one.
+// GGUF files: their bytes, what is refused, and where each parameter of a model is in one.
 #include "checkpoint/gguf.h"
 
 #include <cmath>
@@ -78,7 +78,7 @@ TEST(Gguf, BytesAreThoseOfTheFormat) {
   expected += bytes_of({5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF});
   key('t', 9);
   expected += bytes_of({8, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 'x', 0, 0, 0, 0, 0, 0, 0, 0});
-  // w: two dims, the innermost first, type 0, at 0; h: one dim, type 1, behind 12 bytes and 20 of padding.
+  // w: two dims, the innermost first, type 0, at 0; h: one dim, type 1, after 12 bytes and 20 of padding.
   expected += bytes_of({1, 0, 0, 0, 0, 0, 0, 0, 'w', 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0});
   expected += bytes_of({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   expected += bytes_of({1, 0, 0, 0, 0, 0, 0, 0, 'h', 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0});

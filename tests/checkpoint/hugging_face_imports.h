@@ -1,4 +1,4 @@
-// Exports that are changed by hand, for tests of imports.
+// Manually changed exports, for tests of imports.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -43,7 +43,7 @@ class HuggingFaceImports : public ::testing::Test {
     config.update(changes);
     write_text(out_ + "/config.json", config.dump());
   }
-  // Writes all tensors anew; `change` may rename, reshape or drop (empty name) one, or change its values.
+  // Rewrites all tensors; `change` may rename, reshape or drop (empty name) one, or change its values.
   void rewrite(const std::function<void(SafetensorsTensor&, std::vector<float>&)>& change,
                const std::vector<std::pair<SafetensorsTensor, std::vector<float>>>& more = {}) {
     auto all = more;

@@ -1,4 +1,4 @@
-// Manifest: there and back; every field out of bounds is refused with its name.
+// Manifest: round trip; every field out of bounds is refused with its name.
 #include "checkpoint/manifest.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Megatron-LM's tensors under every form of name, and what is refused of them.
+// Megatron-LM's tensors with every form of names, and what is refused.
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/hugging_face_testing.h"
@@ -41,7 +41,7 @@ Tensors megatron_tensors(MemorySource& source, const ModelConfig& model, const N
   tensors["embedding.word_embeddings.weight"] = padded("embedding.weight");
   if (!model.tie_embeddings) tensors["output_layer.weight"] = padded("head.weight");
   tensors["decoder.final_layernorm.weight"] = {{hidden}, source.values("final_norm.weight")};
-  std::map<std::string, std::vector<Stored>> layers;  // by the name behind the number
+  std::map<std::string, std::vector<Stored>> layers;  // by the name after the number
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     const auto ours = [&](const std::string& name) -> std::vector<float>& {
       return source.values("layers." + std::to_string(layer) + "." + name + ".weight");

@@ -1,4 +1,4 @@
-// Taps that config.json states must lie in every layer.
+// Taps that config.json states must exist in every layer.
 #include "checkpoint/hugging_face_imports.h"
 
 namespace shiftron::testing {

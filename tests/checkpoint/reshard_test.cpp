@@ -1,4 +1,4 @@
-// Any layout loads what any layout saved, bit by bit.
+// Any layout loads what any layout saved, bit for bit.
 #include <atomic>
 #include <map>
 #include <set>

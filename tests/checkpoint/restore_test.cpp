@@ -1,4 +1,4 @@
-// Falling back, refusing, telling models apart.
+// Falling back, refusing, distinguishing models.
 #include <nlohmann/json.hpp>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Which steps stay, over many states of a directory.
+// Which steps are kept, over many states of a directory.
 #include <chrono>
 #include <ctime>
 #include <random>

@@ -1,4 +1,4 @@
-// The bound of a step's size against files as they are: never below, and not far above.
+// The bound on a step's size compared with real files: never below, and not far above.
 #include "checkpoint/step_size.h"
 
 #include <map>

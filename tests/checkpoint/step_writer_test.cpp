@@ -1,4 +1,4 @@
-// Steps written by one process out of any step: every layout into every other, as its run would have saved them.
+// Steps that one process writes from any step: every layout into every other, as its run would have saved them.
 #include "checkpoint/step_writer.h"
 
 #include <sys/resource.h>
@@ -96,7 +96,9 @@ void convert_all_pairs(const FakeModel& model, const std::vector<CheckpointLayou
       const WrittenStep made = convert(saved[i], files, cases[j].layout, place);
       ASSERT_EQ(names_in(made.directory), names_in(saved[j])) << i << " into " << j;
       ASSERT_EQ(read_file(made.directory + "/manifest.json"), expected) << i << " into " << j;
-      if (i == 0) { EXPECT_THAT(verify_step(made.directory), IsEmpty()); }
+      if (i == 0) {
+        EXPECT_THAT(verify_step(made.directory), IsEmpty());
+      }
       fs::remove_all(place);
     }
   }
@@ -160,8 +162,12 @@ TEST(StepWriter, ARankReadsItsOwnFileOnceFromFrontToBack) {
       }
       EXPECT_EQ(own_bytes, of_own_file) << what;
       files.erase(own);
-      if (layout.tp * layout.dp * layout.cp == 1) { EXPECT_THAT(files, IsEmpty()) << what; }
-      if (layout.dp * layout.cp == 1) { EXPECT_LE(files.size(), 2u) << what; }  // of norms, and of shared KV heads
+      if (layout.tp * layout.dp * layout.cp == 1) {
+        EXPECT_THAT(files, IsEmpty()) << what;
+      }
+      if (layout.dp * layout.cp == 1) {
+        EXPECT_LE(files.size(), 2u) << what;
+      }  // of norms, and of shared KV heads
     }
     fs::remove_all(place);
   }
@@ -380,7 +386,7 @@ class Halves : public ::testing::Test {
       parameters_.push_back(tensor);
     }
   }
-  // Parameters alone in bfloat16, behind `applied` updates.
+  // Only parameters, in bfloat16, after `applied` updates.
   std::string write(const std::string& name, const std::string& applied) {
     StepReader reader(full_, check_step(full_));
     CheckpointContent content = read_content(full_);
@@ -457,7 +463,7 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("parameters alone"), HasSubstr("3 updates"),
                                              HasSubstr("shiftron checkpoint import " + directory_.path() +
                                                        "/trained/step-00000010 --format shiftron --output RUN")));
-  // Whoever only reads the model takes it.
+  // A reader of only the model accepts it.
   ParameterSet reads = make_set(kSmallModel, {.tp = 2}, 1, ledger, false);
   load_parameters(directory_.path() + "/trained/step-00000010", reads);
 }
@@ -508,7 +514,7 @@ TEST_F(Halves, AStepWithMomentsIsNotCast) {
 }
 
 TEST(Elements, DoublesAreRoundedOnce) {
-  // Halfway between two bfloat16 but for the last bit of the double: float32 would round it to the half, and then to
+  // Halfway between two bfloat16 except for the last bit of the double: float32 would round it to the half, and then to
   // even.
   const double half = 1 + 0x1p-8;
   for (const double value : {half, std::nextafter(half, 2), std::nextafter(half, 0), -std::nextafter(half, 2), 1e300,

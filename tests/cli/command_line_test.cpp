@@ -1,4 +1,4 @@
-// Words of a command line: what is refused, and that all of it is told at once.
+// Words of a command line: what is refused, and that all errors are reported at once.
 #include "cli/command_line.h"
 
 #include <gmock/gmock.h>

@@ -174,7 +174,7 @@ TEST_F(Exports, ATokenizerThatIsMissingOrAnotherModelsIsPutThere) {
               AllOf(HasSubstr("has 333 tokens and the model 332"), HasSubstr("import again")));
 }
 
-// What the files say beside the weights: training here knows nothing of it, an export says it again.
+// What the files say in addition to the weights: training here does not use it, but an export writes it again.
 TEST_F(Exports, WhatAnImportKnowsOfTheModelGoesAlong) {
   const std::string from = export_with("");
   const auto set = [&](const json& changes) {

@@ -1,4 +1,4 @@
-// Files of --input: what is said of one that is named twice.
+// Files of --input: what is reported for one that is named twice.
 #include "cli/inputs.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A step of a small model, and the commands that write and read it as other programs do.
+// A step of a small model, and the commands that write and read it in other programs' formats.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -120,7 +120,7 @@ TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
   EXPECT_FALSE(fs::exists(out_ + "3"));
 }
 
-// transformers' Llama is told its heads and loads no width that they do not divide; our module computes any.
+// transformers' Llama reads its number of heads and loads only widths that they divide; our module computes any.
 TEST_F(Interchange, AWidthThatHeadsDoNotDivideIsNoPlainLlama) {
   const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
   const Error error = error_of([&] { run("export", {step, "--output", out_, "--as", "llama"}); });
@@ -139,7 +139,7 @@ class KillingBuffer : public std::streambuf {
   int overflow(int) override { return ::kill(::getpid(), SIGKILL); }
 };
 
-// Killed before they told their result: each says it when it is given again.
+// Killed before they printed their result: each prints it when it is run again.
 TEST_F(Interchange, WhatWasNotToldIsToldByTheSameCommand) {
   const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
   run("export", {step, "--output", out_});
@@ -280,8 +280,8 @@ TEST_F(Interchange, OptionsOfAnotherFormatAreRefused) {
   EXPECT_THAT(fault("import", "megatron", {"--norm-head"}), HasSubstr("--format megatron takes no --norm-head"));
 }
 
-// Parameters alone with updates behind them, in halves: the gate's raw taps, the tokenizer's absence and the numbers
-// that it is evaluated by go along.
+// Only parameters, after updates, in halves: the gate's raw taps, the missing tokenizer and the evaluation's numbers
+// are exported too.
 TEST_F(Interchange, AStepOfOursBeginsANewRun) {
   const ModelConfig model =
       small_model({.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate, .reset = ShiftReset::never});

@@ -1,4 +1,4 @@
-// Threads of a rank by default.
+// The default number of threads of a rank.
 #include "cli/process.h"
 
 #include <gtest/gtest.h>

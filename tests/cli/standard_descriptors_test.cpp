@@ -1,4 +1,4 @@
-// Descriptors 0 to 2 are somebody's before a file gets their numbers.
+// Descriptors 0 to 2 are in use before a file can get their numbers.
 #include "cli/standard_descriptors.h"
 
 #include <fcntl.h>

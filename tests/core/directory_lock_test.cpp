@@ -146,7 +146,7 @@ TEST(DirectoryLock, FromAnotherHostIsRefusedWhileItIsTouched) {
   const Scratch scratch;
   lock_from_elsewhere(scratch.path(), "7");
   std::atomic<bool> done = false;
-  std::thread holder([&] {  // whose clock is years behind
+  std::thread holder([&] {  // its clock is years late
     for (int i = 0; !done; ++i) {
       fs::last_write_time(scratch / ".lock/7", fs::file_time_type() + std::chrono::hours(i));
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,4 +1,4 @@
-// One holder at a time; a lock ends with its holder, and holds no longer where its file was taken away.
+// One holder at a time; a lock ends with its holder, or when its file is removed.
 #include "core/file_lock.h"
 
 #include <gtest/gtest.h>

@@ -89,7 +89,7 @@ TEST(File, WritingWithoutSpaceNamesPathAndReason) {
   EXPECT_LE(free_disk_space(disk.path()), uint64_t{1} << 20);
 }
 
-// The file may be whole, and be there again with its mount: a refusal of the machine, which names the link.
+// The file may be whole and reappear with its mount: a fault of the machine, whose message names the link.
 TEST(File, LinksThatLeadNowhereAreNamed) {
   const Scratch scratch;
   scratch.write("file", "text");
@@ -139,7 +139,7 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
   EXPECT_THROW(create_directories_durably(scratch / "file/below"), std::filesystem::filesystem_error);
 }
 
-// Behind a link ".." is the folder above what it leads to.
+// After a link, ".." is the folder above the link's target.
 TEST(File, DirectoriesBehindALinkAreMadeWhereItLeads) {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "there/inner");
@@ -224,7 +224,7 @@ TEST(File, DurableWriteGoesIntoAPipe) {
   EXPECT_TRUE(std::filesystem::is_fifo(path));
 }
 
-// Nodes of their own: who errs here destroys none of the machine's.
+// Its own device nodes: a mistake here destroys none of the machine's.
 TEST(File, DurableWriteGoesIntoADevice) {
   const Scratch scratch;
   const std::string null = scratch / "null", full = scratch / "full";
@@ -242,7 +242,7 @@ TEST(File, DurableWriteGoesIntoADevice) {
   EXPECT_TRUE(std::filesystem::is_symlink(scratch / "link"));
 }
 
-// What the user can mend is said as it is; of anything else, which option to change.
+// What the user can fix is reported as it is; for anything else the message names the option to change.
 TEST(File, AnUnwritablePlaceKeepsTheUsersOwnFault) {
   const auto told = [](const std::exception_ptr& thrown) {
     try {

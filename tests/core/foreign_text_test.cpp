@@ -1,4 +1,4 @@
-// Text of others on a terminal, in tables and in JSON.
+// Foreign text on a terminal, in tables and in JSON.
 #include "core/foreign_text.h"
 
 #include <gtest/gtest.h>

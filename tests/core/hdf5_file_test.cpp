@@ -1,4 +1,4 @@
-// HDF5 files: round trip, layout, and refusal of everything that reads elsewhere.
+// HDF5 files: round trip, layout, and refusal of files that refer to other data.
 #include "core/hdf5_file.h"
 
 #include <gtest/gtest.h>
@@ -260,7 +260,7 @@ TEST(Hdf5FileRefuses, SoftAndExternalLinks) {
   EXPECT_ERROR(Hdf5File::open(path).integer_attribute("soft", "x"), ExitCode::bad_input, "link");
 }
 
-// As h5py writes texts unless told otherwise.
+// As h5py writes strings by default.
 TEST(Hdf5File, TextsOfVariableLengthAreRead) {
   const Scratch scratch;
   const std::string large((1 << 20) + 1, 'x');

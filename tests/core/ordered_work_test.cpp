@@ -1,4 +1,4 @@
-// Order, faults, what waits, threads that cannot be had.
+// Order, faults, waiting, threads that cannot be created.
 #include "core/ordered_work.h"
 
 #include <gmock/gmock.h>
@@ -90,7 +90,7 @@ TEST(OrderedWork, NoMoreWaitsThanIsAllowed) {
   EXPECT_LE(most_waiting, 6) << "one is added before others are taken";
 }
 
-// Behind one that takes long.
+// After one that takes long.
 TEST(OrderedWork, ItemsThatHoldNothingWaitToo) {
   constexpr int64_t kMost = 100 * Numbers::own_bytes(), kAll = 1000;
   std::atomic<bool> heard = false;

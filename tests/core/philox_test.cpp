@@ -1,4 +1,4 @@
-// Philox4x32-10 against its published vectors, and the numbers made of it.
+// Philox4x32-10 against its published vectors, and the numbers drawn with it.
 #include "core/philox.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Words of advised commands, as a shell reads them.
+// Words of suggested commands, as a shell reads them.
 #include "core/shell_word.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which errors say nothing of a file.
+// Which errors are not about a file.
 #include "core/system_error.h"
 
 #include <gtest/gtest.h>

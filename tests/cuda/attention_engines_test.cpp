@@ -99,7 +99,7 @@ TEST(AttentionChoices, AreMadeOnceByTiming) {
 }
 
 TEST(AttentionChoices, AreTheFastest) {
-  constexpr int64_t kDelay = 30;  // milliseconds, beside which the small case takes few
+  constexpr int64_t kDelay = 30;  // milliseconds; the small case takes far less
   for (const int64_t slow : {1, 2}) {
     machine::delay_engine(slow, kDelay);
     const AttentionChoice choice = chosen_by(true, kForward).of.begin()->second;
@@ -205,7 +205,7 @@ AttentionProblem small_problem() {
   return problem;
 }
 
-// An engine that asks for more than there is is told where it was to be timed.
+// An engine that needs more memory than there is is reported when it is to be timed.
 TEST(AttentionChoices, AreMadeAmongWhatHasRoom) {
   constexpr int64_t kRoomOfTheFirst = 6000;  // bytes
   for (const bool timed : {true, false}) {
@@ -252,8 +252,8 @@ TEST(AttentionChoices, FitBehindWhatThePlanKeeps) {
   EXPECT_TRUE(attention.serves(problem, 512 + 4096));
 }
 
-// Of more problems than there is room for the one that was not used for longest is planned anew, and a plan that is
-// dropped has run: the machine says so where it did not.
+// With more problems than fit, the least recently used one is planned again, and a dropped plan has finished: otherwise
+// the emulator reports a fault.
 TEST(AttentionChoices, AreKeptWhereAPlanIsDropped) {
   CudaDevice device;
   CudaAttention& attention = device.attention();

@@ -1,5 +1,5 @@
-// CUDA's bodies of attention against the float64 specification, over the table of awkward calls: cuDNN's plans where
-// rows allow them, own kernels elsewhere and where it plans nothing.
+// CUDA's bodies of attention against the float64 specification, over the table of awkward calls: cuDNN's plans if the
+// rows allow them, otherwise our own kernels, as when cuDNN plans nothing.
 #include "cuda/attention_cases.h"
 #include "cuda/device_testing.h"
 

@@ -1,4 +1,4 @@
-// Which algorithms the libraries take: timed at the start, alike on all ranks, kept.
+// Which algorithms the libraries take: timed at the start, the same on all ranks, kept.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -31,7 +31,8 @@ void with_trainers(const RunConfig& config, int ranks,
     Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device),
                     stream, plan);
     trainer.engine().parameters().initialise(5);
-    work(trainer, [](int, HostBatch& batch) { std::ranges::fill(batch.targets, 7); }, world);
+    work(
+        trainer, [](int, HostBatch& batch) { std::ranges::fill(batch.targets, 7); }, world);
   });
 }
 

@@ -1,4 +1,4 @@
-// Trains small models in tests on a GPU, on the machine that stands in for one, or on the CPU: ranks are threads.
+// Trains small models in tests on a GPU, on the emulator, or on the CPU: ranks are threads.
 #pragma once
 
 #include <gtest/gtest.h>

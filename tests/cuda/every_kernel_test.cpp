@@ -1,6 +1,6 @@
-// One small call of every operation on a device: in one piece, and with rows so far apart that the last one begins
-// behind 2³² elements, where an offset kept in 32 bits, with a sign or without, reaches other rows. Memory of that size
-// is sparse in the machine; a GPU has room for it.
+// One small call of every operation on a device: contiguous, and with rows so far apart that the last one begins after
+// 2³² elements, where a signed or unsigned 32-bit offset would reach other rows. Memory of that size is sparse in the
+// emulator; a GPU has enough for it.
 #include "core/sanitizer.h"
 #include "cuda/device_testing.h"
 #include "cuda/gpus.h"
@@ -57,7 +57,7 @@ bool may_be_sparse(const Argument& argument) {
   return argument.strided && argument.shape.dims() > 1 && argument.shape[0] > 1;
 }
 
-// The last row begins behind 2³² elements; with `odd` nobody reads in packs.
+// The last row begins after 2³² elements; with `odd` no kernel reads in packs.
 int64_t sparse_stride(int64_t rows, bool odd) {
   constexpr int64_t kPack = 64;
   return ((int64_t{1} << 32) / (rows - 1) / kPack + 2) * kPack + (odd ? 1 : 0);
@@ -141,7 +141,7 @@ TEST_P(EveryKernel, TakesRowsFarApart) {
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     if (!may_be_sparse(call.arguments[i])) continue;
     for (const bool odd : {false, true}) {
-      // What stands in for cuDNN makes values of whole operands.
+      // The emulated cuDNN computes values from whole operands.
       if (!odd && call.name.starts_with("attention")) continue;
       SCOPED_TRACE(call.arguments[i].name + (odd ? ", not in packs" : ""));
       const Outcome outcome = evaluate_sparse(call, DType::bfloat16, i, odd);

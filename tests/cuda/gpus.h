@@ -1,5 +1,5 @@
-// What tests need of the host that they run on. The machine that stands in for GPUs has as many as are asked for; where
-// they are real, ranks that are threads need one each, since NCCL takes one rank of a process for a GPU.
+// What tests need of the host that they run on. The emulator has as many GPUs as are asked for; of real ones, ranks
+// that are threads need one each, because NCCL allows one rank of a process per GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// All tests are skipped where no GPU is shown: the program was built where none is, or its driver does not start.
+// All tests are skipped if no GPU is visible: the host has none, or its driver does not start.
 #include "cuda/gpus.h"
 
 namespace shiftron::testing {

@@ -1,4 +1,4 @@
-// How many kernels of our own a layer launches: each costs a few microseconds of a processor of the host.
+// How many kernels of our own a layer launches: each costs a few microseconds of host CPU time.
 #include <gtest/gtest.h>
 
 #include <numeric>

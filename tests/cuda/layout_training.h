@@ -1,4 +1,5 @@
-// Training on devices in many layouts, each rank's part of the result against one rank of the CPU that trains whole.
+// Training on devices in many layouts, each rank's part of the result compared with one CPU rank that trains the whole
+// model.
 #pragma once
 
 #include <string>

@@ -147,7 +147,7 @@ TEST(AdoptedChoices, OfAttentionThatDifferArePlannedAtOnce) {
 
 // Two ranks that found another engine faster.
 TEST(AdoptedChoices, OfAttentionAmongThoseThatWereTimedArePlanned) {
-  constexpr int64_t kDelay = 30;  // milliseconds, beside which these take few
+  constexpr int64_t kDelay = 30;  // milliseconds; these take far less
   machine::delay_engine(1, kDelay);
   UsedDevice device(true);
   machine::delay_engine(2, kDelay);
@@ -221,7 +221,7 @@ TEST(AdoptedChoices, LeaveNothingToTheFirstStep) {
   }
 }
 
-// Where the GPU has no memory for what another rank chose, that is told, and nothing is chosen anew.
+// If the GPU has no memory for what another rank chose, this is reported, and nothing is chosen again.
 TEST(AdoptedChoices, ThatLackMemoryAreNotForeign) {
   RunConfig config = config_of({});
   config.train.deterministic = Deterministic::repeat;

@@ -74,7 +74,7 @@ TEST_P(Loading, WaitsForNoMessage) {
   });
 }
 
-// What evaluates has no such pass: it posts receives ahead only behind the first forward.
+// Evaluation has no such pass: it posts receives ahead only after the first forward.
 TEST_P(Loading, OfAnEvaluationWaitsForNoMessage) {
   const LoadingWaits waits;
   for (const int microbatches : {1, 4}) {

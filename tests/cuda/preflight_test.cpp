@@ -1,4 +1,4 @@
-// The look at a job's hosts, on devices.
+// The check of a job's hosts, on devices.
 #include "train/preflight.h"
 
 #include <gmock/gmock.h>

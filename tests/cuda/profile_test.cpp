@@ -1,4 +1,4 @@
-// Of a timed stream the ledger has the time of every kernel and of communication, as the device tells it.
+// For a timed stream the ledger has the time of every kernel and of communication, as the device measures it.
 #include <gtest/gtest.h>
 
 #include <mutex>

@@ -164,7 +164,8 @@ TEST(RowKernelsOnTheirOwn, OperandsBeginAnywhere) {
   }
 }
 
-// Heads of one thread, where the last block of a row has fewer: whoever had some of them too would turn them twice.
+// Heads of one thread, where the last block of a row has fewer: a block that also had some of them would rotate them
+// twice.
 TEST(RowKernelsOnTheirOwn, RotationInPlaceTurnsEachHeadOnce) {
   constexpr int64_t kRows = 3, kHeadDim = 128;
   for (const auto& [dtype, heads] :

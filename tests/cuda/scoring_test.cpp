@@ -1,4 +1,4 @@
-// Answers to what tasks ask, on a GPU or on the machine that stands in for one, against those of the CPU.
+// Answers to what tasks ask, on a GPU or the emulator, compared with those of the CPU.
 #include <bit>
 #include <cmath>
 
@@ -39,7 +39,7 @@ void expect_like(const std::vector<Answer>& found, const std::vector<Answer>& ex
   }
 }
 
-// A machine's every thread costs time: few texts, and short ones.
+// Every thread of the emulator costs time: few texts, and short ones.
 std::vector<Request> requests_with_texts() {
   std::vector<Request> requests = example_requests();
   for (Request prompt : {example_prompts()[0], example_prompts()[3]}) {
@@ -88,7 +88,7 @@ TEST(CudaScoring, LayoutsAnswerAsOneRankOfTheCpu) {
   }
 }
 
-// Logits that live weights decode behind a step, whose messages took the same channels.
+// Logits that live weights decode after a step, whose messages used the same channels.
 std::vector<std::vector<double>> decoded_live(RunConfig config, DeviceChoice device, const ParallelSection& parallel,
                                               int ranks) {
   config.device.kind = device;

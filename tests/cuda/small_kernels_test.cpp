@@ -188,7 +188,7 @@ TEST(SmallKernels, AdamWUpdatesAListAsItUpdatesItsParameters) {
   }
 }
 
-// Partial sums follow from the counts: not from where a tensor begins, nor from those beside it.
+// Partial sums follow from the counts: not from where a tensor begins, nor from its neighbours.
 TEST(SmallKernels, SquaresOfAListAreThoseOfItsTensors) {
   for (const std::vector<int64_t>& counts : lists()) {
     std::vector<KernelCase> cases;

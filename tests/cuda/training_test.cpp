@@ -1,4 +1,4 @@
-// Whole training steps on a GPU, or on the machine that stands in for one, against the same steps on the CPU.
+// Whole training steps on a GPU or the emulator, compared with the same steps on the CPU.
 #include "cuda/device_training.h"
 
 namespace shiftron::testing {

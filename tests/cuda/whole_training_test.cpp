@@ -1,6 +1,5 @@
-// What a training run does, on a GPU, or on the machine that stands in for one, against the same on the CPU: gradients
-// of a whole model, steps that depend on each other, evaluation, resumes from one device on the other; and against
-// itself.
+// A training run on a GPU or the emulator, compared with the same on the CPU and with itself: gradients of a whole
+// model, steps that depend on each other, evaluation, resumes from one device on the other.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,20 +15,20 @@ namespace {
 
 constexpr DeviceChoice kCpu = DeviceChoice::cpu, kCuda = DeviceChoice::cuda;
 
-// How far a value of a whole model may be from the same one whose sums were made in another order, relative to its
-// norm, behind `depth` layers forward or backward. A layer adds a difference of k to what it was given, and passes that
-// on C-fold, which makes k (C^depth − 1) / (C − 1), below k C^depth / (C − 1).
+// How far a value of a whole model may be from the same value with sums in another order, relative to its norm, after
+// `depth` layers forward or backward. A layer multiplies the difference that it gets by C and adds k, which makes
+// k (C^depth − 1) / (C − 1), below k C^depth / (C − 1).
 //   k: eight tensors in a layer are sums of up to n terms, each with √n roundings of float32 (of random sign); rounded
 //   to
 //      bfloat16, they differ by what two independent roundings do, √(2/3) · 2⁻⁹ in the mean.
-//   C: √2. The residual stream's variance doubles where branch and stream are alike.
+//   C: √2. The residual stream's variance doubles if branch and stream are the same.
 double bound_behind(int depth, const RunConfig& config) {
   const auto terms = static_cast<double>(config.train.micro_batch * config.train.sequence_length);
   const bool narrow = config.train.precision == Precision::bf16;
   const double k = 8 * (narrow ? std::sqrt(2.0 / 3) * 0x1p-9 : std::sqrt(terms) * 0x1p-24), growth = std::sqrt(2.0);
   return k * (std::pow(growth, depth) - 1) / (growth - 1);
 }
-// Losses are behind layers and head, gradients behind both of these twice.
+// Losses come after layers and head, gradients after both of these twice.
 double loss_bound(const RunConfig& config) {
   return bound_behind(static_cast<int>(config.model.layers) + 1, config);
 }
@@ -48,7 +47,7 @@ RunConfig linear_config(const ShiftConfig& shift, Precision precision) {
 struct Course {
   std::vector<double> losses, norms;
   double held_out = 0;
-  TensorMap first, changes;  // moments behind the first step; masters at the end less those of the start
+  TensorMap first, changes;  // moments after the first step; masters at the end minus those at the start
   bool operator==(const Course&) const = default;
 };
 
@@ -90,7 +89,7 @@ class WholeTraining : public ::testing::TestWithParam<Precision> {};
 INSTANTIATE_TEST_SUITE_P(Precisions, WholeTraining, ::testing::Values(Precision::fp32, Precision::bf16),
                          [](const auto& precision) { return std::string(to_string(precision.param)); });
 
-// The first moments behind one step are the gradients, scaled alike.
+// The first moments after one step are the gradients, all scaled by the same factor.
 TEST_P(WholeTraining, GradientsAreThoseOfTheCpu) {
   for (const NamedShift& named : all_shifts()) {
     SCOPED_TRACE(named.name);
@@ -132,7 +131,8 @@ TEST_P(WholeTraining, Repeats) {
 }
 
 // ---- resumes --------------------------------------------------------------------------------------------------------
-// Goes on behind `from` (0: begins) to step `to` and saves that; `to` = `from`: the step is saved anew, elsewhere.
+// Resumes after step `from` (0: starts), trains to step `to` and saves it; if `to` = `from`, saves the step again
+// elsewhere.
 void run_and_save(const RunConfig& config, const std::string& source, int64_t from, int64_t to,
                   const std::string& target) {
   const auto world = make_single_world();

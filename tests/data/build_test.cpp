@@ -1,4 +1,4 @@
-// Building and verifying datasets: nothing lost, repeatable, clear faults, nothing left behind.
+// Building and verifying datasets: nothing lost, repeatable, clear faults, no remains.
 #include "data/build.h"
 
 #include <gtest/gtest.h>
@@ -526,7 +526,7 @@ TEST_F(Verify, WhatTheMachineRefusesIsNoFault) {
   EXPECT_ERROR(verify_dataset(directory_, {.stream = &told, .seconds = seconds}), ExitCode::crash, "ulimit -n");
 }
 
-// It ends a look that has found nothing; what was found is told.
+// It ends a search that has found nothing; what was found is reported.
 TEST_F(Verify, WhatTheMachineRefusesHidesNoFault) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "as above";
@@ -536,7 +536,7 @@ TEST_F(Verify, WhatTheMachineRefusesHidesNoFault) {
   std::optional<FewFiles> none;
   int looks = 0;
   const auto seconds = [&] {
-    if (++looks == 2) none.emplace(0);  // behind the first shard
+    if (++looks == 2) none.emplace(0);  // after the first shard
     return 0.0;
   };
   const VerifyResult result = verify_dataset(directory_, {.stream = &told, .seconds = seconds});

@@ -1,4 +1,4 @@
-// Documents out of text and JSONL files.
+// Documents from text and JSONL files.
 #include "data/documents.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What llama.cpp is told of a tokenizer; that it gives the same numbers is shown by tests/interchange/check_gguf.py.
+// What a GGUF file says of a tokenizer. tests/interchange/check_gguf.py checks that llama.cpp then gives the same ids.
 #include "data/gguf_tokenizer.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The shape of the files; that they give the same numbers is shown by tests/interchange/check_tokenizer.py.
+// The form of the files. tests/interchange/check_tokenizer.py checks that they give the same ids.
 #include "data/hugging_face_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ const std::string& unigram_model() {
   return model;
 }
 
-// What tokenizer.json and tokenizer_config.json say alike for both kinds.
+// What tokenizer.json and tokenizer_config.json say for both kinds.
 json checked_file(const Tokenizer& tokenizer) {
   const auto files = hugging_face_tokenizer(tokenizer);
   EXPECT_EQ(files.size(), 2u);

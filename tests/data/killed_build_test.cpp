@@ -1,4 +1,4 @@
-// Builds killed before and behind every rename: the next one goes through, or finds the dataset finished.
+// Builds killed before and after every rename: the next one succeeds, or finds the dataset finished.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-int kill_at = -1;  // renames are counted from 0; two moments each, before and behind it
+int kill_at = -1;  // renames are counted from 0; two moments each, before and after it
 
 void pass_moment() {
   if (kill_at-- == 0) ::kill(::getpid(), SIGKILL);
@@ -96,7 +96,7 @@ TEST(KilledBuild, OfTwoDatasetsCanBeGivenAgain) {
   kill_everywhere(0.3);
 }
 
-// Killed when all had its place, and before anybody was told.
+// Killed when everything was in place, and before that was reported.
 TEST(KilledBuild, WhatIsWholeIsTakenForTheSameRequestAlone) {
   const Scratch scratch;
   const BuildOptions options = example_build(scratch, example_documents(40));
@@ -114,7 +114,7 @@ TEST(KilledBuild, WhatIsWholeIsTakenForTheSameRequestAlone) {
   EXPECT_TRUE(built.was_there);
   EXPECT_EQ(built.datasets.at(0).fingerprint, fingerprint);
   EXPECT_EQ(built.datasets.at(0).documents, 40);
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "already holds a dataset");  // of one that had told
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "already holds a dataset");  // after one that had reported it
 
   BuildOptions other = options;
   other.seed = 1;
@@ -126,7 +126,7 @@ TEST(KilledBuild, WhatIsWholeIsTakenForTheSameRequestAlone) {
   EXPECT_EQ(Dataset(options.output).fingerprint(), fingerprint);
 }
 
-// A dataset that was built beside the remains, into a folder of theirs, is nobody's remains.
+// A dataset that was built next to the remains, into one of their folders, does not count as remains.
 TEST(KilledBuild, WhatAnotherBuildMadeStays) {
   const Scratch scratch;
   BuildOptions options = example_build(scratch, example_documents(40));

@@ -26,7 +26,7 @@ std::string with_marks(const std::string& text) {
   return marked;
 }
 
-// How many words are known behind the texts, each of which gets the tokens that it gets without them.
+// How many words are known after the texts, each of which gets the same tokens as without known words.
 size_t expect_same(const Tokenizer& tokenizer, const std::vector<std::string>& texts, size_t most = 1000) {
   KnownWords known(most);
   for (const std::string& text : texts) EXPECT_EQ(tokenizer.encode(text, {}, &known), tokenizer.encode(text)) << text;

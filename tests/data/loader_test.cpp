@@ -1,4 +1,4 @@
-// Samples against a plain reading of the same tokens; damage found while reading.
+// Samples compared with a plain reading of the same tokens; damage found while reading.
 #include "data/loader.h"
 
 #include <gtest/gtest.h>
@@ -214,7 +214,7 @@ TEST_F(LoaderTest, SourcesThatWouldNeverBeReadAreNamed) {
   EXPECT_ERROR(Loader({{large.output, 1}, {small.output, 1e-9}}, 1, 0, true, true), ExitCode::bad_input,
                "weight 1e-09 of data source " + small.output + " is less than one sample in 65536");
   EXPECT_EQ(Loader({{large.output, 1}, {small.output, 1e-3}}, 1, 0, true, true).windows(), 200001);
-  EXPECT_EQ(Loader(sources, 1, 0, true, false).windows(), 200001);  // one behind the other
+  EXPECT_EQ(Loader(sources, 1, 0, true, false).windows(), 200001);  // one after the other
 }
 
 TEST_F(LoaderTest, DifferentTokenizersAreRefused) {

@@ -1,4 +1,4 @@
-// Names of sources, by paths that end alike or are given twice.
+// Names of sources, by paths that have the same end or are given twice.
 #include "data/source_names.h"
 
 #include <gtest/gtest.h>

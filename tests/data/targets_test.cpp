@@ -1,4 +1,4 @@
-// Data with targets, of ids, of prompts with completions, and packed: what is built is held against plain definitions.
+// Data with targets, of ids, of prompts with completions, and packed: what is built is compared with plain definitions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,8 +41,8 @@ BuildOptions ids_build(const Scratch& scratch, const std::string& lines, const s
   return options;
 }
 
-// {"ids": …} lines of up to 6,561 short documents, no two alike; with targets they are labels, every third is not
-// counted.
+// {"ids": …} lines of up to 6,561 short documents, all different; with targets they are labels, every third of which is
+// not counted.
 std::string many_lines(int count, bool targets) {
   std::string lines;
   for (int i = 0; i < count; ++i) {

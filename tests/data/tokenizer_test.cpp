@@ -359,7 +359,7 @@ TEST(Tokenizer, LittleMemoryIsNoFaultOfTheModel) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   int lacked = 0;
-  for (size_t kibibytes = 2048; kibibytes <= 6144; kibibytes += 256) {  // of less its end cannot be told
+  for (size_t kibibytes = 2048; kibibytes <= 6144; kibibytes += 256) {  // with less, its end cannot be reported
     const int result = load_within(kibibytes << 10);
     EXPECT_THAT(result, ::testing::AnyOf(kLoaded, kLacked)) << kibibytes;
     lacked += result == kLacked ? 1 : 0;

@@ -140,7 +140,8 @@ TEST(Benchmarks, ReportsAreAlikeInEveryLayout) {
   }
 }
 
-// Each question of a model has a journal of its own, which goes behind its report: another's stays, in the same folder.
+// Each evaluation of a model has its own journal, which is removed after its report; another's stays in the same
+// folder.
 TEST(Benchmarks, JournalsOfOtherQuestionsStay) {
   const Scratch scratch;
   const CheckpointModel model = saved_model(scratch);

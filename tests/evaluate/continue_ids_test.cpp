@@ -1,4 +1,4 @@
-// Prompts of ids: read from lines, continued as the same ids of a text are, each as if it were alone.
+// Prompts of ids: read from lines, and continued like a text with the same ids, each as if it were alone.
 #include "evaluate/continue_ids.h"
 
 #include <gtest/gtest.h>

@@ -34,7 +34,7 @@ LossRows feed_in_chunks(Decoder& decoder, const std::vector<int32_t>& ids, int64
   return rows;
 }
 
-// Logits behind every token of the prompt, from rank 0; every rank must have the same bits.
+// Logits after every token of the prompt, from rank 0; every rank must have the same bits.
 LossRows decode(const RunConfig& config, int ranks, int64_t chunk) {
   std::vector<LossRows> of_ranks(static_cast<size_t>(ranks));
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
@@ -45,7 +45,7 @@ LossRows decode(const RunConfig& config, int ranks, int64_t chunk) {
   return of_ranks[0];
 }
 
-// −ln p of every token of the vocabulary behind every token of the prompt, as training computes losses: microbatch j
+// −ln p of every token of the vocabulary after every token of the prompt, as training computes losses: microbatch j
 // has the prompt as its ids and token j as every target.
 LossRows losses_of_training(RunConfig config, const std::vector<int32_t>& prompt,
                             const std::vector<size_t>& document_starts = {}) {
@@ -161,8 +161,8 @@ std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_
   return made[0];
 }
 
-// With shift.reset=always and documents that attention does not part, a prompt reads as its rows do in training: behind
-// the end of a document nothing before it is mixed in.
+// With shift.reset=always and documents that attention does not separate, a prompt is read as its rows are in training:
+// after the end of a document nothing before it is mixed in.
 TEST(Decoder, ShiftBeginsAnewBehindTheEndOfADocument) {
   constexpr int32_t kEnd = 5;
   RunConfig config = small_config({.query = 1, .key = 3, .value = 2, .reset = ShiftReset::always});
@@ -199,8 +199,8 @@ TEST(Decoder, ShiftBeginsAnewBehindTheEndOfADocument) {
   EXPECT_EQ(feed_in_chunks(used, next, 1), feed_in_chunks(fresh, next, 1));
 }
 
-// Logits are sums of float32 in every precision: rounded to bfloat16 they would often be alike, and the lowest number
-// of them the likeliest.
+// Logits are sums of float32 in every precision: rounded to bfloat16 they would often be equal, and the lowest
+// number would be the likeliest.
 TEST(Decoder, LogitsAreNotRoundedToBrainFloats) {
   RunConfig config = small_config({}, Precision::bf16);
   for (const bool tied : {false, true}) {
@@ -223,8 +223,7 @@ TEST(Decoder, LogitsAreNotRoundedToBrainFloats) {
   }
 }
 
-// A trainer's own weights, as they are behind a change and wherever stages hold them, decode as weights do that were
-// loaded.
+// A trainer's own weights decode like loaded ones, after a change and wherever stages hold them.
 TEST(Decoder, ReadsLiveWeightsAsTheyAre) {
   const std::vector<ParallelSection> layouts = {{},
                                                 {.tp = 2},

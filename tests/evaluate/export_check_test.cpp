@@ -1,4 +1,4 @@
-// Exports compute what the model computes, and the check sees where they do not.
+// Exports compute what the model computes, and the check finds where they do not.
 #include "evaluate/export_check.h"
 
 #include <cmath>
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                       ShiftCase{"project", {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
     [](const auto& item) { return std::string(item.param.name); });
 
-// Before anything is written, and without advice to whoever trains: there is no run.
+// Before anything is written, and without advice about training: there is no run.
 TEST(ExportCheck, MemoryThatIsMissingIsSaidFirst) {
   ModelConfig model = small_model({.query = 0, .key = 1, .value = 1});
   require_memory_of_check(model);

@@ -1,4 +1,4 @@
-// Evaluation of a checkpoint on datasets, sound ones and such in which there is nothing to divide by.
+// Evaluation of a checkpoint on datasets, valid ones and such that give nothing to divide by.
 #include "evaluate/held_out.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A model of which one weight is not finite: nothing that it says passes for a value.
+// A model with a weight that is not finite: none of its results counts as a value.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Passes of a model by hand.
+// A model's passes, called directly.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace shiftron::testing {
 
 using Tokens = std::vector<int32_t>;
 
-// The continuation scored behind the context.
+// The continuation scored after the context.
 inline ScoreTokens pass_of(Tokens context, const Tokens& continuation) {
   const auto first = static_cast<int64_t>(context.size()) - 1;
   context.insert(context.end(), continuation.begin(), continuation.end() - 1);

@@ -37,7 +37,7 @@ TEST(ScoreJournal, TornAndChangedLinesAreLeftOut) {
   const std::string path = scratch / "answers-0.txt";
   const std::string whole = read_file(path);
   scratch.write("answers-0.txt", whole.substr(0, whole.size() - 5));
-  append("c");  // behind the torn line
+  append("c");  // after the torn line
   {
     const ScoreJournal journal(scratch.path(), *world);
     EXPECT_EQ(found(journal, "a"), "value");

@@ -1,4 +1,4 @@
-// The plan of scoring: equal rows once, probes at their places, packed without overlap, and balanced.
+// The plan for scoring: equal rows once, probes at their places, packed without overlap, and balanced.
 #include "evaluate/score_plan.h"
 
 #include <gtest/gtest.h>
@@ -21,9 +21,9 @@ std::vector<ScoreTokens> passes_of_two_tokens(int64_t count, int64_t longest) {
   };
   for (int64_t i = 0; i < count; ++i) {
     Tokens context, continuation;
-    const int64_t before = 1 + draw(longest - 2), behind = 1 + draw(longest - before);
-    for (int64_t t = 0; t < before; ++t) context.push_back(static_cast<int32_t>(draw(2)));  // alike often
-    for (int64_t t = 0; t < behind; ++t) continuation.push_back(static_cast<int32_t>(draw(2)));
+    const int64_t before = 1 + draw(longest - 2), after = 1 + draw(longest - before);
+    for (int64_t t = 0; t < before; ++t) context.push_back(static_cast<int32_t>(draw(2)));  // often the same
+    for (int64_t t = 0; t < after; ++t) continuation.push_back(static_cast<int32_t>(draw(2)));
     passes.push_back(pass_of(context, continuation));
   }
   return passes;

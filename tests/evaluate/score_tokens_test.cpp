@@ -1,4 +1,4 @@
-// Requests become the tokens that lm-evaluation-harness gives a model of Hugging Face: white space, borders,
+// Requests become the tokens that lm-evaluation-harness gives a model of Hugging Face: white space, boundaries,
 // truncation, windows. Expected numbers are what it computed with the same vocabulary.
 #include "evaluate/score_tokens.h"
 

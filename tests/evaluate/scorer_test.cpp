@@ -1,4 +1,5 @@
-// Answers to requests: by a checkpoint in several layouts, by live weights of a run that is not disturbed, and behind kills.
+// Answers to requests: by a checkpoint in several layouts, by live weights of a run that is not disturbed, and after
+// kills.
 #include "evaluate/scorer.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,8 @@ std::vector<Answer> answered(const CheckpointModel& model, int ranks, const std:
   return of_ranks[0];
 }
 
-void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance, const std::string& what) {
+void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance,
+                 const std::string& what) {
   ASSERT_EQ(answers.size(), expected.size()) << what;
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_NEAR(answers[i].log_likelihood, expected[i].log_likelihood, tolerance) << what << ", request " << i;
@@ -48,7 +50,8 @@ TEST(Scorer, AnswersAreAlikeInEveryLayout) {
   const auto expected = answered(model, 1, requests);
   for (const Answer& answer : expected) EXPECT_TRUE(answer.log_likelihood < -3 || answer.log_likelihood == 0);
   EXPECT_TRUE(std::ranges::any_of(expected, [](const Answer& answer) { return answer.text.size() > 6; }));
-  for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
+  for (const auto& [tp, pp, dp] :
+       std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
     model.config.parallel.tp = tp;
     model.config.parallel.pp = pp;
     expect_same(answered(model, tp * pp * dp, requests), expected, 1e-11,
@@ -56,7 +59,7 @@ TEST(Scorer, AnswersAreAlikeInEveryLayout) {
   }
 }
 
-// Its tokens behind the model's are rows of no table, and none of the logits.
+// Its tokens after the model's have neither rows in a table nor logits.
 TEST(Scorer, ATokenizerOfMoreTokensThanTheModelIsRefused) {
   const Scratch scratch;
   RunConfig config = model_config();
@@ -99,7 +102,7 @@ TEST(Scorer, GenerationStops) {
   EXPECT_GT(cut, 0);
 }
 
-// Texts of one token that a model generates behind many contexts, and how many of them are not greedy when it scores
+// Texts of one token that a model generates after many contexts, and how many of them are not greedy when it scores
 // them; `told`: those that were asked.
 int not_greedy(const CheckpointModel& model, const ScorerOptions& options, int& told) {
   const Tokenizer tokenizer(example_model(), "example");
@@ -129,7 +132,8 @@ int not_greedy(const CheckpointModel& model, const ScorerOptions& options, int& 
   return static_cast<int>(std::ranges::count(answers, false, &Answer::greedy));
 }
 
-// Scores mix across a token in front of a text, where training with shift.reset=always starts anew: so do texts.
+// Scores mix across a token in front of a text, where training with shift.reset=always starts from nothing: so do
+// texts.
 TEST(Scorer, GeneratedTextsReadAFirstTokenAsScoresDo) {
   const Scratch scratch;
   RunConfig config = model_config();
@@ -147,8 +151,9 @@ TEST(Scorer, RequestsThatCannotBeAnsweredAreNamed) {
   for (const int ranks : {1, 2}) {
     run_thread_ranks(ranks, [&](HostCommunicator& world) {
       Scorer scorer(model, world, {});
-      EXPECT_ERROR(scorer.answer(requests), ExitCode::bad_input,
-                   world.rank() == 0 ? "request " + std::to_string(requests.size() - 1) + ": its context is white space" : "");
+      EXPECT_ERROR(
+          scorer.answer(requests), ExitCode::bad_input,
+          world.rank() == 0 ? "request " + std::to_string(requests.size() - 1) + ": its context is white space" : "");
     });
   }
 }
@@ -220,7 +225,8 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
       expect_same(scorer.answer(prompts), {expected.end() - static_cast<int64_t>(prompts.size()), expected.end()}, 0,
                   "generated");
       expect_same(scorer.answer(requests), expected, 1e-11, "live");
-      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input, world.rank() == 0 ? "train.sequence_length" : "");
+      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input,
+                   world.rank() == 0 ? "train.sequence_length" : "");
     });
   }
 }
@@ -259,7 +265,7 @@ TEST(Scorer, JournalsAreOfAModelAndItsTargets) {
   }
 }
 
-// Nor for another precision, in which a text may go on otherwise.
+// Nor for another precision, in which a text may continue differently.
 TEST(Scorer, JournalsAreOfAPrecision) {
   const Scratch scratch;
   CheckpointModel model = saved_model(scratch, model_config(Precision::fp32));

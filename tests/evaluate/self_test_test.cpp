@@ -1,4 +1,4 @@
-// The self-test passes where all is right, and goes red where a kernel, a step or a communicator is wrong.
+// The self-test passes if everything is right, and fails if a kernel, a step or a communicator is wrong.
 #include "evaluate/self_test.h"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(SelfTestTraining, AStepThatDiffersFails) {
   EXPECT_THAT(failures_of(wrong, right, Precision::fp32), ElementsAre("loss fp32"));
 }
 
-// An update that is not applied as it should be shows in the steps behind it.
+// An update that is not applied as it should be shows in the steps after it.
 TEST(SelfTestTraining, AnUpdateThatDiffersFails) {
   RunConfig config = self_test_config(SelfTestSize::small, Precision::fp32);
   Ledger ledger;

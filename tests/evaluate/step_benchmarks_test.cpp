@@ -1,4 +1,4 @@
-// Benchmarks on the way of a run: nothing of it changes, values are those of its saved steps, memory is what was
+// Benchmarks during a run: they change nothing in it, their values are those of its saved steps, and memory is as
 // planned.
 #include "evaluate/step_benchmarks.h"
 

@@ -1,4 +1,4 @@
-// Where the tests' items of tasks are.
+// Where the tests' benchmark items are.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Files of items: forms, malformed lines, missing files; names of tasks; tasks that users bring.
+// Files of items: formats, malformed lines, missing files; names of tasks; tasks defined by users.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST_F(TaskFiles, a_missing_file_is_named_with_what_to_do) {
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "Rowan/hellaswag as JSONL");
 }
 
-// Those of another split or part would be read as this one, without a word.
+// Those of another split or part would silently be read as this one.
 TEST_F(TaskFiles, a_missing_file_is_made_of_parquet_files_of_its_own_split_and_part) {
   const std::string ask = "Parquet files are there; name those of this split: launch/benchmarks-data ";
   const auto told = [&](const std::string& file) { return data_.path() + "/" + file; };

@@ -1,4 +1,5 @@
-// Ours against what lm-evaluation-harness 0.4.13 made of the same invented items (tests/reference/lm_eval_tasks.py).
+// Our results compared with those of lm-evaluation-harness 0.4.13 for the same made-up items
+// (tests/reference/lm_eval_tasks.py).
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Values of items, and how tasks and groups are made of them. Expected values are the harness's.
+// Values of items, and how they are combined for tasks and groups. Expected values are the harness's.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Scores of asked tokens against decoding, alone, packed and padded, in many layouts, on live weights, and behind
+// Scores of given tokens compared with decoding: alone, packed and padded, in many layouts, on live weights, and after
 // kills.
 #include "evaluate/token_scorer.h"
 
@@ -38,7 +38,8 @@ std::vector<ScoreTokens> passes_of_many_lengths(int64_t vocab, int64_t count = 4
   return passes;
 }
 
-// Of each context four continuations, two of which begin alike; contexts are shorter and longer than any shift reads.
+// Of each context four continuations, two with the same beginning; contexts are shorter and longer than any shift
+// reads.
 std::vector<ScoreTokens> sharing_passes(int64_t vocab, int64_t contexts = 9) {
   const Philox random(9, "contexts");
   uint64_t drawn = 0;
@@ -128,7 +129,7 @@ class TokenScorerTest : public ::testing::TestWithParam<std::tuple<NamedShift, P
   double tolerance() const { return tolerance_of(std::get<1>(GetParam())); }
 };
 
-// A row scores alike alone, packed behind others, with rows behind it, and cut off from a longer one.
+// A row has the same scores alone, packed after others, with rows after it, and cut off from a longer one.
 TEST_P(TokenScorerTest, AloneAndPackedEqualsDecoding) {
   const auto passes = passes_of_many_lengths(config().model.vocab);
   const auto expected = decoded(config(), passes);
@@ -181,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(All, TokenScorerTest,
                            return std::string(std::get<0>(test.param).name) + "_" + to_string(std::get<1>(test.param));
                          });
 
-// Layers in bfloat16, head and softmax in float32: alone and packed alike, and near to decoding, whose logits are
-// rounded.
+// Layers in bfloat16, head and softmax in float32: the same alone and packed, and close to decoding, whose logits
+// are rounded.
 TEST(TokenScorer, BrainFloatsAloneAndPacked) {
   const RunConfig config = small_config({.query = 0, .key = 1, .value = 1}, Precision::bf16);
   const auto passes = passes_of_many_lengths(config.model.vocab);
@@ -235,7 +236,7 @@ TEST(TokenScorer, LargeVocabularies) {
   }
 }
 
-// Every weight of the head alike: every token is as likely, and the first one is the likeliest.
+// All weights of the head are equal: every token is as likely, and the first one counts as the likeliest.
 TEST(TokenScorer, TiesGoToTheLowestNumber) {
   RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
   const auto fill = [](ParameterSet& set) {

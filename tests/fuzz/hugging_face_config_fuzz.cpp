@@ -1,5 +1,5 @@
-// Bytes as config.json, alone and beside the files of a small model. What is taken has sizes that a model can have, and
-// written again is taken as the same; beside the files it has theirs.
+// Bytes as config.json, alone and with the files of a small model. An accepted one has sizes that a model can have, and
+// is accepted as the same after it is written again; with the files it has their sizes.
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/hugging_face_config.h"

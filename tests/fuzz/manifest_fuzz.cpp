@@ -1,5 +1,5 @@
-// Bytes as what stands behind the first line of a manifest, which is made to fit: a hash does not hide the parser. What
-// is taken is written and read again as the same, and its boxes are held against the checker of tilings.
+// Bytes as the text after the first line of a manifest; that line gets the right hash, so that the parser is reached.
+// What is accepted is the same after it is written and read again, and its boxes are checked by the checker of tilings.
 #include "checkpoint/manifest.h"
 #include "fuzz/input.h"
 

@@ -1,5 +1,5 @@
-// Bytes as a file of items in every form. CSV that is taken, written with quotes, is read as the same cells; JSON that
-// is taken is read as the same again.
+// Bytes as a file of items in every format. Accepted CSV, rewritten with quotes, is read as the same cells; accepted
+// JSON is read as the same again.
 #include "evaluate/tasks/records.h"
 #include "fuzz/memory_file.h"
 

@@ -1,5 +1,5 @@
-// Bytes as a safetensors file. What is taken holds its promises: tensors lie side by side within the file, can be read,
-// and written again are the same.
+// Bytes as a safetensors file. An accepted file keeps the format's rules: tensors are next to each other within the
+// file, can be read, and are the same after they are written again.
 #include <bit>
 
 #include "checkpoint/safetensors.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The sources that a fuzz target is linked of: its own, and of every header X.h that one of them includes, directly or not, X.cpp and its parts: sources
-of its folder without a header of their own whose first header of that folder it is. None that needs MPI, as no reader talks to other ranks.
+"""The sources that a fuzz target is linked from: its own, and for every header X.h that one of them includes, directly or not, X.cpp and its parts:
+sources of its folder without their own header that include X.h first. None needs MPI, because no reader talks to other ranks.
 
     sources.py NAME     of tests/fuzz/NAME_fuzz.cpp; run in the project's folder
 """

@@ -1,4 +1,4 @@
-// Bytes as a task file of a user. A task that is taken asks the items of a file, or says what they lack.
+// Bytes as a user's task file. An accepted task asks the items of a file, or says what they lack.
 #include "evaluate/tasks/task.h"
 #include "evaluate/tasks/task_hashes.h"
 #include "fuzz/memory_file.h"

@@ -1,5 +1,5 @@
-// Bytes as the items of a benchmark: the first one says of which and in which form, the others are the file. Items that
-// are taken can be asked and hashed, and written in the hub's columns they are the same.
+// Bytes as the items of a benchmark: the first byte selects benchmark and format, the others are the file. Accepted
+// items can be asked and hashed, and are the same after they are written in the hub's columns.
 #include <filesystem>
 
 #include "evaluate/tasks/datasets.h"

@@ -1,5 +1,5 @@
-// Bytes as a small shape and boxes in it: the checker of tilings against counting how often each element is covered,
-// and the cuts of ranges and runs against copying element by element.
+// Bytes as a small shape and boxes in it: the checker of tilings compared with counting how often each element is
+// covered, and the cuts of ranges and runs compared with copying element by element.
 #include <numeric>
 
 #include "checkpoint/boxes.h"
@@ -12,7 +12,7 @@ class Numbers {
  public:
   explicit Numbers(std::string_view bytes) : bytes_(bytes) {}
   bool any() const { return !bytes_.empty(); }
-  // Of the next byte, 0 behind the last one: from `least` to `most`.
+  // From the next byte (0 after the last one): a number from `least` to `most`.
   int64_t next(int64_t least, int64_t most) {
     const uint8_t byte = bytes_.empty() ? 0 : static_cast<uint8_t>(bytes_[0]);
     bytes_.remove_prefix(bytes_.empty() ? 0 : 1);

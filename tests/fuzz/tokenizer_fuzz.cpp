@@ -1,5 +1,5 @@
-// Bytes as a SentencePiece model, and the files for Hugging Face's libraries that are made of it. What is taken keeps
-// every text.
+// Bytes as a SentencePiece model, and the files for Hugging Face's libraries that are written from it. An accepted
+// model preserves every text.
 #include <nlohmann/json.hpp>
 
 #include "data/hugging_face_tokenizer.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Models that the program trained, run by llama.cpp: logits against float64, greedy text against `shiftron generate`, and the tokenizer's
-numbers.
+ids.
 
     tests/interchange/run check_gguf.py llama_cpp h5py numpy
 """
@@ -55,7 +55,7 @@ class Gguf(unittest.TestCase):
             tokenizer, data, run = (self.folder / f"{case}{ending}" for ending in (".model", "-data", "-run"))
             must("tokenizer", "train", "--input", self.folder / "text.txt", "--vocab", VOCAB, "--kind", kind, "--output", tokenizer)
             must("data", "build", "--input", self.folder / "text.txt", "--tokenizer", tokenizer, "--output", data)
-            # Wide initial matrices: all rows of a small model otherwise look alike, and mistakes would not show.
+            # Wide initial matrices: all rows of a small model otherwise look the same, and mistakes would not show.
             must("train", *options({**MODEL, "train.steps": STEPS, "optimizer.learning_rate": "1e-3", "data.train": data, "shift.key": 0, "shift.value": 0,
                                     "model.init_std": 0.2, "output.directory": run, **CASES[case]}))
             self.made[case] = (step(run, STEPS), self.export(case, step(run, STEPS), "f32"))

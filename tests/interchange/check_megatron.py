@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A checkpoint as torch.distributed writes it, converted by the lines of docs/interchange.md and imported: its tensors are the
-ones that went in.
+"""A checkpoint as torch.distributed writes it, converted with the commands of docs/interchange.md and imported: its tensors are
+unchanged.
 
     tests/interchange/run check_megatron.py torch safetensors
 """

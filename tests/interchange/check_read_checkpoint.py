@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""read_checkpoint.py reads what the program wrote, under any layout, and names what does not fit."""
+"""read_checkpoint.py reads what the program wrote, under any layout, and names what is wrong."""
 import json
 import pathlib
 import shutil

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which safetensors files are taken, here and by the reference implementation, over the corpus of the fuzz target and changes of it:
-what that one refuses is refused here. The other way round each refusal is one of those where this reader is meant to be stricter.
+"""Which safetensors files are accepted, here and by the reference implementation, over the corpus of the fuzz target and mutations of it:
+what the reference refuses is refused here. Other refusals here are those in which this reader is stricter on purpose.
 
 check_safetensors.py SAFETENSORS_FUZZ
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`shiftron tokenizer export`: tokenizers and transformers give the numbers that the program gives, for a bpe and a unigram model."""
+"""`shiftron tokenizer export`: tokenizers and transformers give the same ids as the program, for a bpe and a unigram model."""
 import json
 import pathlib
 import random

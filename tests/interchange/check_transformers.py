@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Models that the program trained, loaded by transformers: logits against float64, generation against recomputation and against
-`shiftron generate`, gradients, and training that goes on there as here.
+`shiftron generate`, gradients, and training that continues there as here.
 
     tests/interchange/run check_transformers.py torch transformers h5py -- [--module FILE] [--exporter COMMAND] [unittest's words]
 
---module FILE      takes another file for the model's code; tests/interchange/mutants gives broken ones
---exporter COMMAND makes the directories instead of write_transformers.py; {step} and {output} in it are filled in, as in
+--module FILE      uses another file as the model's code; tests/interchange/mutants passes broken ones
+--exporter COMMAND creates the directories instead of write_transformers.py; {step} and {output} are filled in, as in
                    "build/release/shiftron checkpoint export {step} --format hf --output {output}"
 """
 import argparse
@@ -81,7 +81,7 @@ class Models:
     def trained(self, case):
         if case not in self.made:
             run = FOLDER / f"run-{case}"
-            # Wide initial matrices: all rows of a small model otherwise look alike, and mistakes would not show.
+            # Wide initial matrices: all rows of a small model otherwise look the same, and mistakes would not show.
             must("train", *options({**self.settings(case, STEPS), "model.init_std": 0.2, "output.directory": run}))
             self.made[case] = (step(run, STEPS), self.export(step(run, STEPS), FOLDER / f"model-{case}"))
         return self.made[case]
@@ -503,7 +503,7 @@ class Transformers(unittest.TestCase):
         with torch.no_grad():
             self.assert_close(compiled(ids, use_cache=False).logits, model(ids, use_cache=False).logits, 1e-12)
 
-    # Training that goes on elsewhere.
+    # Training that continues elsewhere.
     def test_training_goes_on_as_here(self):
         for case in ("shift", "wide", "vanilla"):
             with self.subTest(case):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Reads a step directory of a run into whole tensors, with h5py, json and numpy alone, as anyone else could:
+"""Reads a step directory of a run into whole tensors, with only h5py, json and numpy, as anyone else could:
 
     python read_checkpoint.py RUN/checkpoints/step-00000100      lists the tensors
     read_step(directory) -> Step                                 Step.tensors["parameters/final_norm.weight"] is an array
 
 manifest.json names files, logical tensors and boxes. A box is a range of a tensor in every dimension, stored contiguously
 and row-major as one HDF5 dataset; boxes of a tensor cover it exactly once. Names of tensors begin with parameters/,
-first_moment/ or second_moment/ (of AdamW). Hashes are left to `shiftron checkpoint verify`.
+first_moment/ or second_moment/ (of AdamW). It does not check hashes: `shiftron checkpoint verify` does.
 """
 import dataclasses
 import json

@@ -1,6 +1,6 @@
-"""The model in float64 numpy, one sequence at a time and without a cache, from the tensors of a step as they lie there; and its AdamW.
+"""The model in float64 numpy, one sequence at a time and without a cache, from a step's tensors in their stored layout; and its AdamW.
 
-Formulas are those of tests/reference/make_golden.py; nothing is shared with the trainer, nor with the module for transformers.
+Formulas are those of tests/reference/make_golden.py; no code is shared with the trainer or with the module for transformers.
 """
 import numpy
 
@@ -56,7 +56,7 @@ def attention(weights, layer, config, x):
 
 
 def logits(parameters, config, ids):
-    """[tokens, vocab] behind each of `ids`; parameters: name -> array, config: section -> key -> value of the run."""
+    """[tokens, vocab] after each of `ids`; parameters: name -> array, config: section -> key -> value of the run."""
     weights = {name: array.astype(numpy.float64) for name, array in parameters.items()}
     epsilon = config["model"]["norm_epsilon"]
     x = weights["embedding.weight"][numpy.asarray(ids)]

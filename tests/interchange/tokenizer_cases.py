@@ -1,4 +1,4 @@
-"""Strings that are hard for tokenizers, and the numbers that the program gives them."""
+"""Strings that are hard for tokenizers, and the ids that the program gives them."""
 import json
 import random
 import re

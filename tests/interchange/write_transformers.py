@@ -1,4 +1,4 @@
-"""A step as the directory that transformers loads, written by Python: what `shiftron checkpoint export` is compared with."""
+"""Writes a step as the directory that transformers loads, in Python: `shiftron checkpoint export` is compared with it."""
 import json
 import pathlib
 import shutil

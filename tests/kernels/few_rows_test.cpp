@@ -1,5 +1,5 @@
-// The bodies that serve decoding, products of few rows and attention of one: their bits depend on neither the threads
-// nor the other rows. Their errors are held in fast_test.cpp, over the table of all calls.
+// The kernels for decoding, products of few rows and attention of one row: their bits depend neither on the thread
+// count nor on the other rows. fast_test.cpp bounds their errors, over the table of all calls.
 #include "kernels/kernel_testing.h"
 #include "kernels/matrix.h"
 

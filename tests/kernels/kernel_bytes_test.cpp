@@ -1,5 +1,5 @@
-// What the front ends charge the ledger for memory in bfloat16, a token, is no more than the operation must move: each
-// operand read once, each result written once. Other products and attention are the libraries'.
+// The bytes per token that the front ends charge to the ledger in bfloat16 are no more than the operation must move:
+// each operand read once, each result written once. Other products and attention belong to the libraries.
 #include "kernels/kernel_testing.h"
 #include "kernels/scratch.h"
 

@@ -66,7 +66,7 @@ inline double weighted_sum(const Owned& y, const Owned& weights) {
   return sum;
 }
 
-// Holds `gradient` against central differences of fourth order of loss() by the elements of x. Truncation h⁴ and
+// Compares `gradient` with central differences of fourth order of loss() by the elements of x. Truncation h⁴ and
 // rounding 1e-16 / h balance near h = 1e-3; `tolerance` is relative to the largest element.
 inline void expect_gradient(const char* name, const Owned& x, const std::vector<double>& gradient,
                             const std::function<double()>& loss, double tolerance = 1e-8) {

@@ -1,4 +1,4 @@
-// Lines that are fetched ahead: in which order, and which ones attention's tiles ask for.
+// Prefetched cache lines: in which order, and which ones attention's tiles ask for.
 #include "kernels/lines_ahead.h"
 
 #include <map>

@@ -1,5 +1,5 @@
-// Large products by the matrix unit, and by its loops, which need bfloat16 vectors: every way of cutting them, edges,
-// memory around, threads. Skipped where these are not.
+// Large products by the matrix unit, and by its plain loops, which need bfloat16 vectors: every way of splitting them,
+// edges, memory around, threads. Skipped on processors without these.
 #include "kernels/matrix_product.h"
 
 #include <tuple>

@@ -1,6 +1,7 @@
-// The matrix unit's instructions on processors without one: each is an illegal instruction there, and a signal handler
-// does what it says by the unit's plain loops. So the instructions themselves are tested, as the assembler wrote them.
-// Intel's manual, volume 2: encodings of LDTILECFG, TILEZERO, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS, TILERELEASE.
+// Emulates the matrix unit's instructions on processors without one: each is an illegal instruction there, and a signal
+// handler executes it with the unit's plain loops. This tests the instructions themselves, as the assembler wrote them.
+// Intel's manual, volume 2: encodings of LDTILECFG, TILEZERO, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS,
+// TILERELEASE.
 #pragma once
 
 #include <signal.h>

@@ -20,7 +20,7 @@ inline std::string text_of(const Extents& of) {
   return std::to_string(of.m) + " × " + std::to_string(of.n) + " × " + std::to_string(of.k);
 }
 
-// A matrix of small numbers whose rows lie behind each other with NaN between.
+// A matrix of small numbers whose rows lie one after another with NaN between.
 struct Operand {
   static constexpr int64_t kGap = 6;  // even, so that pairs stay words
   Operand(const std::string& name, int64_t all_rows, int64_t all_columns, bool is_transposed)
@@ -44,7 +44,7 @@ struct Operand {
   std::vector<bfloat16> values;
 };
 
-// Rows of a result with something behind each that must stand.
+// Rows of a result; what follows each row must not change.
 template <typename T>
 struct Target {
   static constexpr int64_t kGap = 3;

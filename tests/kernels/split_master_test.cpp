@@ -1,4 +1,4 @@
-// Masters in two halves: exact for every float32, and an update of them is the update of whole ones.
+// Masters in two halves: exact for every float32, and updated exactly like whole ones.
 #include <bit>
 #include <tuple>
 
@@ -8,7 +8,7 @@ namespace shiftron::kernel_testing {
 namespace {
 
 constexpr uint32_t kNearBorders[] = {0, 1, 2, 0x7ffe, 0x7fff, 0x8000, 0x8001, 0xfffe, 0xffff};
-constexpr int kRandom = 8;  // lower halves besides these, for every upper one
+constexpr int kRandom = 8;  // more lower halves for every upper one
 
 // All signs, exponents and upper fractions, with lower halves around the ties and at random.
 std::vector<uint32_t> many_patterns() {
@@ -24,8 +24,8 @@ std::vector<uint32_t> many_patterns() {
   return patterns;
 }
 
-// Whether nothing that bfloat16 holds lies nearer to `value` than `weight`; of two that are as near the one farther
-// from zero. Infinity counts as the number behind the largest one.
+// Whether no bfloat16 number is nearer to `value` than `weight`; of two that are equally near, `weight` is the one
+// farther from zero. Infinity counts as the number after the largest one.
 bool is_nearest(float value, uint16_t weight) {
   const auto magnitude = [](uint16_t bits) {
     const uint32_t exponent = (bits >> 7) & 0xffu, fraction = bits & 0x7fu;

@@ -1,6 +1,6 @@
-// The paper's Theorems 1 to 3 and Figure 2 in fp64: its statements about induction heads, held against the shift and
-// attention kernels of the model. Tokens are counted from 1 as in the paper, rows from 0. What they measure they record
-// as properties THEOREM.VALUE of their JSON report, which experiments/theorems judges.
+// The paper's Theorems 1 to 3 and Figure 2 in fp64: its statements about induction heads, compared with the shift and
+// attention kernels of the model. Tokens are counted from 1 as in the paper, rows from 0. The tests record their values
+// as properties THEOREM.VALUE of the JSON report, which experiments/theorems judges.
 #include <fmt/format.h>
 
 #include <limits>
@@ -68,7 +68,7 @@ struct ShiftedHead {
   std::vector<double> alpha, beta;
   Rows mixed_keys{};
 
-  // What each row attends to; head_dim of all three is alike.
+  // What each row attends to; all three have the same head_dim.
   Rows attend(const Rows& q, const Rows& k, const Rows& v) {
     const auto rows = static_cast<int64_t>(q.size()), head_dim = static_cast<int64_t>(q[0].size());
     const Shape shape = {rows, 1, head_dim};

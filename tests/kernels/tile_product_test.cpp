@@ -1,5 +1,5 @@
-// Small products by every body: edges, memory around, faults. Bodies that do not run here are skipped; the matrix
-// unit's loops run where bfloat16 vectors are, of which their packing is made.
+// Small products by every kernel: edges, memory around, faults. Kernels that do not run here are skipped; the matrix
+// unit's loops need bfloat16 vectors, which their packing uses.
 #include "kernels/tile_product.h"
 
 #include <limits>
@@ -46,7 +46,7 @@ bfloat16 half_of(uint32_t word, bool high) {
   return {static_cast<uint16_t>(high ? word >> 16 : word & 0xffff)};
 }
 
-// Words of two random halves in [rows, columns], rows `stride` apart, NaN between and behind.
+// Words of two random halves in [rows, columns], rows `stride` apart, NaN between and after them.
 std::vector<uint32_t> random_words(const std::string& name, int64_t rows, int64_t columns, int64_t stride) {
   const std::vector<double> values = random_values(name, 2 * rows * columns);
   std::vector<uint32_t> words(static_cast<size_t>(rows * stride), kNanWord);
@@ -59,7 +59,7 @@ std::vector<uint32_t> random_words(const std::string& name, int64_t rows, int64_
   return words;
 }
 
-// What c [m, n] holds before a product, NaN where it is not kept; behind each row a number that stays.
+// What c [m, n] holds before a product, NaN where it is not kept; after each row a number that must stay.
 std::vector<float> kept_sums(int64_t m, int64_t n, bool keep) {
   std::vector<float> c(static_cast<size_t>(m * (n + 1)), kUntouched);
   for (int64_t i = 0; i < m * n; ++i) {
@@ -152,7 +152,7 @@ TEST_P(TileProduct, PacksATransposedOperand) {
 
 INSTANTIATE_TEST_SUITE_P(Bodies, TileProduct, kBodies, name_of_body);
 
-// Random floats in [rows, columns], rows `stride` apart, NaN between and behind.
+// Random floats in [rows, columns], rows `stride` apart, NaN between and after them.
 std::vector<float> random_floats(const std::string& name, int64_t rows, int64_t columns, int64_t stride) {
   const std::vector<double> values = random_values(name, rows * columns);
   std::vector<float> floats(static_cast<size_t>(rows * stride), std::numeric_limits<float>::quiet_NaN());

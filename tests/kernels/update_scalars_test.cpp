@@ -38,7 +38,7 @@ TEST(UpdateScalars, ClippedUpdateByHand) {
   expect_values(made.result, {3.5, 10, 0, 0});
 }
 
-// A norm below the clip: the factor is the correction alone. Sums behind the squares (means of taps) do not count.
+// A norm below the clip: the factor is only the correction. Sums after the squares (means of taps) do not count.
 TEST(UpdateScalars, UnclippedUpdateByHand) {
   const Update made = update(kRule, {18, 9, 2, 0.04, 0.05, 1e9}, 2);
   EXPECT_EQ(made.counters, (std::vector<double>{1, 0, 0}));

@@ -1,4 +1,4 @@
-// Large products in float32 of widened bfloat16: every way of cutting them, edges, memory around, threads.
+// Large products in float32 of widened bfloat16: every way of splitting them, edges, memory around, threads.
 #include "kernels/widened_product.h"
 
 #include <tuple>

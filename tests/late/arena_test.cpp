@@ -27,7 +27,7 @@ class User : public Pending {
   Event end_;
 };
 
-// The late order: an operation runs only where the host waits for it, or for what stands behind it.
+// The late order: an operation runs only when the host waits for it, or for what comes after it.
 class LateArena : public ::testing::Test {
  protected:
   LateArena() {
@@ -171,7 +171,7 @@ TEST_F(LateArena, DebugBuildsFillReleasedMemoryWithNaN) {
 
 #ifdef __SANITIZE_ADDRESS__
 
-// Writes one float at `offset` behind the beginning of a tensor of `count`, in the stream's order.
+// Writes one float at `offset` from the beginning of a tensor of `count`, in the stream's order.
 void write_behind(Stream& stream, int64_t count, int64_t offset, bool released) {
   Arena arena(stream, "arena", {{"arena", 8192}}, "scratch");
   const Tensor x = arena.allocate(DType::float32, {count});

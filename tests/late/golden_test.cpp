@@ -1,4 +1,4 @@
-// On a late device training agrees with the oracle of tests/reference as it does at once, and has the same bits.
+// On a late device training agrees with the reference of tests/reference, and has the same bits as when run at once.
 #include "train/golden.h"
 
 #include "late/late_training.h"

@@ -1,4 +1,4 @@
-// Training on streams whose queues a Machine runs when it pleases, and the same at once.
+// Training on streams whose queues a Machine runs when it chooses, and the same at once.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,18 +14,29 @@ namespace shiftron::testing {
 
 inline const char* name_of(Order order) {
   switch (order) {
-    case Order::eager: return "eager";
-    case Order::random: return "random";
-    case Order::late: return "late";
-    case Order::uneven: return "uneven";
+    case Order::eager:
+      return "eager";
+    case Order::random:
+      return "random";
+    case Order::late:
+      return "late";
+    case Order::uneven:
+      return "uneven";
   }
   return "";
 }
 
 inline RunConfig late_config(Precision precision = Precision::fp64) {
   RunConfig config;
-  config.model = {.layers = 3, .hidden = 16, .heads = 4, .kv_heads = 2, .head_dim = 4, .ffn = 20, .vocab = 23,
-                  .init_std = 0.1, .shift = {.query = 1, .key = 1, .value = 2, .form = ShiftForm::clamp}};
+  config.model = {.layers = 3,
+                  .hidden = 16,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .head_dim = 4,
+                  .ffn = 20,
+                  .vocab = 23,
+                  .init_std = 0.1,
+                  .shift = {.query = 1, .key = 1, .value = 2, .form = ShiftForm::clamp}};
   config.train.steps = 5;
   config.train.global_batch = 8;
   config.train.sequence_length = 8;
@@ -84,7 +95,8 @@ inline void train_rank(RankTrainer& rank, const SampleReader& read, LateRun& run
   if (unread > 0) settle(unread);
 }
 
-// Without `machine` everything is done at once. The same on every rank but for the weights, which are collected whole.
+// Without `machine` everything runs at once. Results are the same on every rank except the weights, which are
+// collected.
 inline LateRun train_late(const LateCase& c, const RunConfig& config, Machine* machine) {
   LateRun whole;
   std::mutex mutex;

@@ -1,5 +1,5 @@
-// On a device that is late, scores of live weights, and logits that they decode, have the bits that they have at once,
-// while a step is still under way.
+// On a late device, scores and decoded logits of live weights have the same bits as when run at once, while a step is
+// still running.
 #include "evaluate/generate.h"
 #include "evaluate/token_scorer.h"
 #include "late/late_training.h"
@@ -7,7 +7,7 @@
 namespace shiftron::testing {
 namespace {
 
-// What `body` says of a run's rank, on whose streams `machine` is late: the last rank's to end.
+// What `body` returns for a run's rank, whose streams `machine` delays: that of the last rank to end.
 template <typename Result>
 Result of_late_ranks(const LateCase& c, const RunConfig& config, Machine* machine,
                      const std::function<Result(RankTrainer& rank, HostCommunicator& world)>& body) {

@@ -1,13 +1,12 @@
-// On a device that is late, in every order that its streams and events allow, training gives the bits that it gives at
-// once: in layouts, precisions, with recomputation, with weight gradients made later, behind a resume.
-#include "late/late_training.h"
-
+// On a late device, in every order that its streams and events allow, training gives the same bits as when operations
+// run at once: in layouts, precisions, with recomputation, with delayed weight gradients, after a resume.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/restore.h"
 #include "checkpoint/save.h"
 #include "core/log.h"
+#include "late/late_training.h"
 #include "scratch.h"
 
 namespace shiftron::testing {
@@ -58,7 +57,7 @@ TEST_P(Late, EveryPrecisionHasTheSameBits) {
   }
 }
 
-// One start of a run: resumes behind `from` (0: begins), trains to step `to`, saves.
+// One start of a run: resumes after `from` (0: starts), trains to step `to`, saves.
 TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t from, int64_t to, Machine* machine) {
   TensorMap weights;
   std::mutex mutex;
@@ -82,8 +81,12 @@ TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t 
     (void)rank.trainer->result(to);
     SavedState state;
     state.trainer = rank.trainer->state();
-    const CheckpointContent content{.step = to, .configuration = "", .state_json = to_json(state),
-                                    .tokenizer_model = "model", .data_fingerprint = "", .code_version = ""};
+    const CheckpointContent content{.step = to,
+                                    .configuration = "",
+                                    .state_json = to_json(state),
+                                    .tokenizer_model = "model",
+                                    .data_fingerprint = "",
+                                    .code_version = ""};
     CHECK(save_checkpoint(directory, content, set, world, {.keep = 9}, log).saved, "step ", to, " was not saved");
     collect(set, masters_of, weights, mutex);
   });
@@ -104,7 +107,7 @@ TEST_P(Late, ResumeHasTheSameBits) {
   }
 }
 
-// What is saved is read behind all that was handed over; the counters only when they are known.
+// What is saved is read after everything that was enqueued; the counters only when they are known.
 TEST_P(Late, WeightsAreReadBehindTheStep) {
   const auto weights_behind = [](Machine* machine) {
     const auto queue = machine != nullptr ? machine->make_queue("compute") : nullptr;
@@ -195,12 +198,12 @@ TEST(LateHost, UploadsDoNotStandBehindComputation) {
   EXPECT_GT(computed(), 0);
 }
 
-// Stage 1 of 2 waits for rows while it computes: its receive begins before, and ends behind, work of its own.
+// Stage 1 of 2 waits for rows while it computes: its receive begins before its own work and ends after it.
 TEST(LatePipeline, ReceivesAreUnderWayDuringComputation) {
   Machine machine({.order = Order::uneven, .seed = 1, .keeps_log = true});
   const LateCase c{.name = "pp 2", .pp = 2};
   train_late(c, c.config(), &machine);
-  int overlaps = 0, computed = 0;  // operations of rank 1
+  int overlaps = 0, computed = 0;                        // operations of rank 1
   std::map<std::pair<std::string, int64_t>, int> began;  // how many had computed when a message of rank 1 began
   for (const Machine::Entry& entry : machine.log()) {
     if (entry.queue == "compute of rank 1") {

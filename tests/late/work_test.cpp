@@ -1,5 +1,5 @@
-// Events and works on queues: who waits for what, and that nobody else does. The late order runs an operation only
-// where the host waits for it, so the machine's log shows what was waited for.
+// Events and works on queues: who waits for what, and that nobody else does. The late order runs an operation only when
+// the host waits for it, so the scheduler's log shows what was waited for.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -130,7 +130,7 @@ TEST_F(LateEvent, MeasuresSecondsBetweenEventsOfOneDevice) {
   EXPECT_ERROR((void)on_host.seconds_since(end), ExitCode::crash, "two devices");
 }
 
-// Two ranks on one machine, each with a stream; `body` gets what they share nothing of.
+// Two ranks on one machine, each with a stream; `body` gets what they do not share.
 struct WorkRank {
   HostCommunicator& world;
   Machine& machine;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What experiments/table7/answers.py counts as a right answer, by continuations made by hand."""
+"""What experiments/table7/answers.py counts as a right answer, for continuations written by hand."""
 import pathlib
 import sys
 import unittest

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""launch/benchmarks-data gives of invented Parquet files the JSONL of tests/evaluate/data/hub, and says what it cannot read.
-Without pyarrow it is skipped (77), but for the errors that need none."""
+"""launch/benchmarks-data converts made-up Parquet files to the JSONL of tests/evaluate/data/hub, and says what it cannot read.
+Without pyarrow it is skipped (77), except for the errors that need none."""
 import os
 import pathlib
 import subprocess
@@ -28,15 +28,15 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for arguments, part in (((), "an output and at least one input"), ((folder / "a.jsonl", folder / "none.parquet"), "is no file"),
-                                ((folder / "same", __file__, folder / "same"), "is the output and an input")):
+        for arguments, part in (((), "an output and at least one input"), ((folder / "a.jsonl", folder / "none.parquet"), "is not a file"),
+                                ((folder / "same", __file__, folder / "same"), "is both the output and an input")):
             (folder / "same").write_text("a dataset")
             code, output = convert(*arguments)
             expect(code == 76 and part in output and "next: " in output, f"{arguments}: {code} {output}")
             expect((folder / "same").read_text() == "a dataset", "an input was replaced")
         os.mkfifo(folder / "pipe")
         code, output = convert(folder / "pipe", __file__)
-        expect(code == 76 and "is no regular file" in output and (folder / "pipe").is_fifo(), f"a pipe: {code} {output}")
+        expect(code == 76 and "is not a regular file" in output and (folder / "pipe").is_fifo(), f"a pipe: {code} {output}")
         code, output = convert(folder / "x/a.jsonl", DATA / "parquet/arc_easy_test.parquet")
         if "has no pyarrow" in output and not faults:
             print(output)
@@ -48,7 +48,7 @@ def main() -> int:
         broken = folder / "broken.parquet"
         broken.write_bytes((DATA / "parquet/arc_easy_test.parquet").read_bytes()[:-9])
         mixed = [DATA / "parquet/arc_easy_test.parquet", DATA / "parquet/cmmlu_agronomy_test.parquet"]
-        for inputs, part in (([broken], "is that a Parquet file"), (mixed, "the parts of one split alone")):
+        for inputs, part in (([broken], "check that this is a complete Parquet file"), (mixed, "name only the parts of one split")):
             made = folder / "refused.jsonl"
             code, output = convert(made, *inputs)
             expect(code == 76 and part in output and not list(folder.glob("refused*")), f"{inputs}: {code} {output}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ctrl-C while launch/slurm submits a chain: whatever becomes of it, jobs that Slurm has accepted are named. Names that would add
-commands to the batch script are refused.
+"""Ctrl-C while launch/slurm submits a chain: it always names the jobs that Slurm has accepted. Names that would add commands to the
+batch script are refused.
 
     tests/launch/check_chain.py SHIFTRON
 """
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-WAITING = "slurm: Ctrl-C: waiting for sbatch's answer; Ctrl-C again leaves it\n"
+WAITING = "slurm: Ctrl-C: waiting for sbatch's answer; Ctrl-C again stops waiting\n"
 SBATCH = """#!/bin/sh
 echo >> "$FOLDER/asked"
 number=$((100 + $(wc -l < "$FOLDER/asked")))
@@ -32,7 +32,7 @@ class Submission:
         for name, text in (("sbatch", SBATCH), ("squeue", "#!/bin/sh\n")):
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
-        (folder / "dataset.json").write_text("{}")  # a plan asks no more of it than to be there
+        (folder / "dataset.json").write_text("{}")  # a plan only needs it to exist
         os.mkfifo(folder / "third")
         environment = {**os.environ, "FOLDER": str(folder), "SHIFTRON": program, "PATH": f"{folder}:{os.environ['PATH']}"}
         self.process = subprocess.Popen(
@@ -57,7 +57,7 @@ def check(what, condition, found):
 
 
 def check_hostile_names(scratch, program):
-    """A line break in a folder's name or in an option would make a command of what follows it."""
+    """The text after a line break in a folder's name or in an option would become a command."""
     (scratch / "dataset.json").write_text("{}")
     name = "it's $(touch ran) `touch ran`; \"touch ran\" \x1b[2J\ntouch ran\n#"
     for folder, options in ((name, []), ("plain", ["--partition", name]), (name.split(" \x1b")[0], [])):
@@ -69,10 +69,10 @@ def check_hostile_names(scratch, program):
         if "\n" in folder + "".join(options):
             check("a line break is refused", answer.returncode == 76 and r"\x1B[2J" in answer.stderr and answer.stdout == "", answer)
         else:
-            check("quotes are no matter", answer.returncode == 0, answer)
+            check("quotes are harmless", answer.returncode == 0, answer)
             (scratch / "job.sh").write_text(answer.stdout.split("\nchain=")[0])
             subprocess.run(["bash", "job.sh"], cwd=scratch, check=True)
-            check("a name is only a name", not list(scratch.rglob("ran")), answer.stdout)
+            check("no part of a name is run as a command", not list(scratch.rglob("ran")), answer.stdout)
 
 
 def main():
@@ -86,23 +86,23 @@ def main():
         said = once.process.stderr.readline()
         once.answer()
         found = once.ended()
-        check("who waits says so", said == WAITING, said)
-        check("the third is waited for", found == (130, "", "slurm: Ctrl-C: job 101, 102, 103 of 4 had been submitted\n"
-                                                            "  next: scancel 101 102 103, or let these go on\n"), found)
+        check("a waiting command says so", said == WAITING, said)
+        check("it waits for the third job", found == (130, "", "slurm: Ctrl-C: job 101, 102, 103 of 4 had been submitted\n"
+                                                            "  next: scancel 101 102 103, or let them run\n"), found)
 
         twice = Submission(folders[1], sys.argv[1])
         twice.interrupt()
         twice.process.stderr.readline()
         twice.interrupt()
         found = twice.ended()
-        check("the second one leaves it", found == (130, "", "slurm: Ctrl-C: job 101, 102 of 4 had been submitted, and another may have been\n"
-                                                             "  next: scancel 101 102, or let these go on; squeue --me shows it\n"), found)
+        check("the second Ctrl-C stops waiting", found == (130, "", "slurm: Ctrl-C: job 101, 102 of 4 had been submitted, and another may have been\n"
+                                                             "  next: scancel 101 102, or let them run; squeue --me shows it\n"), found)
 
         ignored = Submission(folders[2], sys.argv[1], ignored=True)
         ignored.interrupt()
         ignored.answer()
         code, out, err = ignored.ended()
-        check("who ignores it goes on", (code, err) == (0, "") and out.startswith("job 101, 102, 103, 104: "), (code, out, err))
+        check("an ignored Ctrl-C changes nothing", (code, err) == (0, "") and out.startswith("job 101, 102, 103, 104: "), (code, out, err))
 
 
 main()

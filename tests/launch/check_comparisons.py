@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Statistics, pairing and pictures of `shiftron compare`, the scheduler of launch/seeds, and the frame of experiments.
+"""Statistics, pairing and pictures of `shiftron compare`, the scheduler of launch/seeds, and the framework of experiments.
 
     check_comparisons.py PROGRAM
 """
@@ -226,8 +226,8 @@ class Experiments(InFolder):
     def test_faults_of_a_definition_are_named(self):
         good = {"claim": "c", "configs": ["a.conf"], "data": "quick-text", "variants": {"a": {}, "b": {}}, "checks": [{"lower": "a", "than": "b"}]}
         (self.folder / "a.conf").write_text("")
-        for change, text in (({}, None), ({"seed": 3}, "unknown key seed"), ({"configs": ["none.conf"]}, "none.conf, which is not there"),
-                             ({"checks": [{"lower": "a", "than": "x"}]}, "variant x, which is none of a, b"), ({"data": "txt"}, "the data 'txt'"),
+        for change, text in (({}, None), ({"seed": 3}, "unknown key seed"), ({"configs": ["none.conf"]}, "none.conf, which does not exist"),
+                             ({"checks": [{"lower": "a", "than": "x"}]}, "unknown variant x; variants: a, b"), ({"data": "txt"}, "the data 'txt'"),
                              ({"checks": [{"alike": "a", "to": "b"}]}, "needs a margin above 0"), ({"seeds": 0}, "has 0 seeds"),
                              ({"data": {"commands": [], "train": "t", "validation": []}}, "the data.validation []"),
                              ({"variants": {"../a": {}}}, "has '../a'")):
@@ -281,7 +281,7 @@ class Experiments(InFolder):
         self.assertIn("data:image/svg+xml;base64,", page)
         self.assertNotIn("<script", page)
         again = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
-        self.assertIn("6 of 7 runs were finished before", again.stdout)  # a program runs anew
+        self.assertIn("6 of 7 runs were already finished", again.stdout)  # a program runs again
         self.assertNotIn("taps: done", again.stdout)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/corpus overwrites nothing but what it has made, and takes no cut download for a whole one."""
+"""launch/corpus overwrites only what it created, and does not accept an incomplete download."""
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -29,7 +29,7 @@ class Corpus(unittest.TestCase):
         self.out = self.folder / "out of it"
 
     def make(self):
-        """The command on packages that are there; (exit code, stderr)."""
+        """The command with packages that exist; (exit code, stderr)."""
         errors = io.StringIO()
         with (unittest.mock.patch.object(corpus, "read_sources", lambda _: (SOURCES, FACTS)), contextlib.redirect_stdout(io.StringIO()),
               contextlib.redirect_stderr(errors), unittest.mock.patch.object(sys, "argv", ["corpus", str(self.out)])):
@@ -59,16 +59,16 @@ class Corpus(unittest.TestCase):
 
     def test_files_of_others_stay(self):
         for name in ("train/dataset.json", "held-out/.notes"):
-            self.stays(name, "{folder} holds {name}, which this command has not made")
+            self.stays(name, "{folder} contains {name}, which this command did not create")
         for name in ("train/one-novel.jsonl", "held-out.txt", "SOURCES.md", "figures.json"):
-            self.stays(name, "{path} would be overwritten, and no SOURCES.md says that this command has made it")
+            self.stays(name, "{path} would be overwritten, and no SOURCES.md says that this command created it")
 
     def test_a_download_that_was_cut(self):
         self.out.mkdir()
         said = "half"
 
         def call(*command, cwd=None, **_):
-            """apt-get, interrupted amid its file at first."""
+            """apt-get, first interrupted in the middle of its file."""
             pathlib.Path(cwd, f"{command[3]}_1_all.deb").write_text(said)
             if said == "half":
                 raise KeyboardInterrupt

@@ -67,8 +67,8 @@ class DrawLoss(unittest.TestCase):
             file.truncate(file.seek(-1, 2))
         result = self.draw(self.folder / "hostile")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stderr, f"draw-loss: warning: {len(hostile)} of the rows of {self.run_directory}/metrics.jsonl are skipped: "
-                         "their step, tokens or loss are not finite numbers\n")
+        self.assertEqual(result.stderr, f"draw-loss: warning: skipped {len(hostile)} rows of {self.run_directory}/metrics.jsonl: "
+                         "their step, tokens or loss is not a finite number\n")
         self.assertFalse(mark.exists())
         self.assertEqual((self.folder / "hostile.svg").read_text(), (self.folder / "clean.svg").read_text())
         self.write_metrics(hostile)

@@ -93,7 +93,7 @@ class Frame(WithItem):
         run = pathlib.Path(self.result()["runs"]["a"][0])
         self.assertEqual(json.loads((run / "measures" / "heads.json").read_text())["at"], {"step": 100, "seed": 1})
         self.assertIn("<svg", (self.folder / "out" / "mine" / "picture.svg").read_text())
-        self.assertIn("2 of 2 runs were finished before", self.run_item().stdout)
+        self.assertIn("2 of 2 runs were already finished", self.run_item().stdout)
         self.measured(value=1.5)  # another check is no other command
         self.run_item()
         self.assertEqual((self.result()["verdict"], self.count("measured")), ("fails", 2))
@@ -107,18 +107,18 @@ class Frame(WithItem):
         self.assertEqual((self.count("measured"), self.count("trained")), (7, 2))
 
     def test_a_measure_fails_and_its_run_stays_finished(self):
-        for command, text in (("{python} {item}/none.py", "none.py"), ("echo word", "prints no JSON object, but b'word\\n'")):
+        for command, text in (("{python} {item}/none.py", "none.py"), ("echo word", "did not print a JSON object but b'word\\n'")):
             self.measured(command)
             failed = self.run_item()
             self.assertNotEqual(failed.returncode, 0)
             self.assertIn("mine a seed 1, heads failed with", failed.stderr)
             self.assertIn(text, failed.stderr)
             self.assertIn("-heads.log", failed.stderr)
-            self.assertIn("next: mend the cause; then experiments/run", failed.stderr)
+            self.assertIn("next: fix the cause, then experiments/run", failed.stderr)
             self.assertEqual((self.result()["verdict"], self.result()["notes"]), ("too small", ["0 of 2 measures of runs are finished"]))
         self.measured(metric="heads.name")
         self.run_item()
-        self.assertIn("heads.json gave no number name; it gave at.step, at.seed", self.result()["notes"][0])
+        self.assertIn("heads.json has no number name; it has at.step, at.seed", self.result()["notes"][0])
         self.measured()
         self.assertEqual(self.run_item().returncode, 0)
         self.assertEqual((self.result()["verdict"], self.count("trained")), ("holds", 2))
@@ -154,7 +154,7 @@ while not os.path.exists(os.environ["FAKE_FOLDER"] + "/go"): time.sleep(0.05)
         self.write(program=program, checks=[{"at_most": "t.eror", "value": 1}])
         told = self.run_item()
         self.assertEqual((told.returncode, self.result()["verdict"]), (76, "not judged"))
-        self.assertIn("gave no number t.eror; it gave t.error", told.stderr)
+        self.assertIn("has no number t.eror; it has t.error", told.stderr)
         self.write(program="{python} {item}/../test_values.py {shiftron} some_tests *", checks=[{"at_most": "failed", "value": 0}])
         (self.folder / "test_values.py").write_text((ROOT / "experiments" / "test_values.py").read_text())
         self.assertIn("next: cmake --build --preset release --target some_tests", self.run_item().stderr)
@@ -162,12 +162,12 @@ while not os.path.exists(os.environ["FAKE_FOLDER"] + "/go"): time.sleep(0.05)
     def test_faults_of_measures_and_programs_are_named(self):
         check = {"at_least": "a", "value": 1}
         for keys, text in (({"measures": {"a b": "x"}, "checks": [check]}, "the measure 'a b'"), ({"measures": {"m": "x {stp}"}, "checks": [check]}, "has {stp} in the command m"),
-                           ({"measures": {"m": "x"}, "checks": [{**check, "metric": "m.v", "last": 3}]}, "a measure is made once"),
+                           ({"measures": {"m": "x"}, "checks": [{**check, "metric": "m.v", "last": 3}]}, "a measure is taken once"),
                            ({"checks": [{**check, "last": 0}]}, "last is a number of rows"), ({"seconds": {"b": 3}, "checks": [check]}, "the seconds 3 of b"),
                            ({"program": "x", "seeds": 2, "checks": [{"at_most": "v", "value": 1}]}, "both program and seeds"),
                            ({"program": "x {step}", "checks": [{"at_most": "v", "value": 1}]}, "has {step} in the command program"),
                            ({"program": "x", "checks": [{"lower": "v", "than": "w"}]}, "may be at_least or at_most"),
-                           ({"program": "x", "checks": [{"at_most": "v", "value": "1"}]}, "whose value is no number")):
+                           ({"program": "x", "checks": [{"at_most": "v", "value": "1"}]}, "whose value is not a number")):
             self.write(**keys)
             with self.assertRaises(Fault) as caught:
                 definition.Definition(self.item)
@@ -181,7 +181,7 @@ while not os.path.exists(os.environ["FAKE_FOLDER"] + "/go"): time.sleep(0.05)
         for name in ("base.conf", "measure.py", "experiment.json"):
             (other / name).write_text((self.item / name).read_text())
         told = self.run_item(other)
-        self.assertIn("measure the same run by different commands", told.stderr)
+        self.assertIn("measure the same run with different commands", told.stderr)
 
     def test_the_mean_of_the_last_rows(self):
         run = Run(make_run(self.folder / "run", 1, 4.0))  # loss 5 - step / 100, held-out loss every 10 steps down to 4

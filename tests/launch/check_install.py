@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cmake --install` leaves runs by itself: the program, and the scripts beside it that start runs; also where a library has a folder of its own.
+"""What `cmake --install` installs runs by itself: the program and the scripts that start runs, also if a library is in its own folder.
 
     tests/launch/check_install.py BUILD
 """

@@ -338,7 +338,7 @@ def check_events(folder):
 
 
 def main(folder):
-    for number in (signal.SIGINT, signal.SIGHUP):  # whoever runs the tests may ignore them
+    for number in (signal.SIGINT, signal.SIGHUP):  # the caller of the tests may ignore them
         signal.signal(number, signal.default_int_handler)
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mpicxx", "-std=c++20", "-o", folder / "signal_job", pathlib.Path(__file__).parent / "signal_job.cpp"], check=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What benchmarks/*.py cannot measure they refuse in words, before they measure anything."""
+"""benchmarks/*.py refuse what they cannot measure with a message, before they measure anything."""
 import math
 import os
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/quickstart removes nothing but what it has made, and says how a stop went; every script beside it explains itself."""
+"""launch/quickstart removes only what it created, and says how a stop went; every script next to it has a --help."""
 import contextlib
 import importlib.util
 import io
@@ -64,17 +64,17 @@ class Directories(unittest.TestCase):
         for name in ("mine", "link", "with space"):
             for arguments in (["--out", name], ["--out", name, "--fresh"], ["--out", str(self.folder / name)]):
                 with self.subTest(arguments=arguments):
-                    self.assert_refused("lacks made-by-quickstart.txt", *arguments)
+                    self.assert_refused("but no made-by-quickstart.txt", *arguments)
         self.assertEqual(self.run_phases("--out", "mine", "--fresh"), 76)
         self.assertEqual((self.folder / "mine" / "data" / "notes.txt").read_text(), "mine/data/notes.txt of the user")
-        self.assert_refused("cannot be the directory", "--out", "file")
+        self.assert_refused("cannot be used", "--out", "file")
         self.assertNotEqual(self.start("--out", "nowhere")[0], 1)
 
     def test_a_directory_that_may_not_be_written(self):
         (self.folder / "closed").mkdir()
         with unittest.mock.patch.object(os, "access", lambda path, mode: False), contextlib.redirect_stderr(io.StringIO()):
             with unittest.mock.patch.object(quickstart, "say", lambda text, stream=1: self.assertRegex(
-                    text, r"closed cannot be the directory \(Permission denied\)\n  next: launch/quickstart --out DIR")):
+                    text, r"closed cannot be used \(Permission denied\)\n  next: launch/quickstart --out DIR")):
                 self.assertEqual(self.run_phases("--out", "closed"), 76)
 
     def test_an_option_is_no_directory(self):
@@ -141,7 +141,7 @@ class Directories(unittest.TestCase):
 
     def test_a_stop_whose_save_fails(self):
         """A stop reaches the command under way, which then ends as it does."""
-        for ending, code, words in (("exit 75", 75, "stopped; the run is saved"), ("exit 70", 70, "ended with 70:\n$ sh -c"),
+        for ending, code, words in (("exit 75", 75, "stopped; the run is saved"), ("exit 70", 70, "failed with exit code 70:\n$ sh -c"),
                                     ("exit 0", 75, "stopped\n"), ("kill -TERM $$", 75, "stopped\n"), ("exit 130", 75, "stopped\n")):
             def one_command(self, ending=ending):
                 self.call("train", "sh", "-c", f"trap '{ending}' TERM; kill -TERM {os.getpid()}; sleep 9 & wait")
@@ -164,7 +164,7 @@ class Directories(unittest.TestCase):
         self.assertEqual(started[0].returncode, -signal.SIGTERM)
 
     def test_the_middle_step_outlives_stops(self):
-        """Each stop saves a step, and behind two of them an older one is removed that is not kept for ever."""
+        """Each stop saves a step, and after two of them an older one that is not kept forever is removed."""
         middle = quickstart.read_config(ROOT / "configs" / "quickstart.conf")["checkpoint"]["every"]
         commands = []
 
@@ -175,7 +175,7 @@ class Directories(unittest.TestCase):
         errors = io.StringIO()
         with unittest.mock.patch.object(quickstart, "say", lambda text, stream=1: errors.write(text)):
             self.assertEqual(self.run_phases("--out", "out", run=both), 1)
-            self.assertIn(f"step-{int(middle):08d} is gone\n  next: launch/quickstart --out {self.folder}/out --fresh", errors.getvalue())
+            self.assertIn(f"step-{int(middle):08d} no longer exists\n  next: launch/quickstart --out {self.folder}/out --fresh", errors.getvalue())
             quickstart.step_directory(self.folder / "out" / "kv-shift", int(middle)).mkdir(parents=True)
             self.assertEqual(self.run_phases("--out", "out", run=both), 0)
         for command in commands:
@@ -206,7 +206,7 @@ class Directories(unittest.TestCase):
         def second(_):
             code, text = self.start("--out", "out")
             self.assertEqual(code, 76, text)
-            self.assertIn("another quick start is at work", text)
+            self.assertIn("another quick start is running", text)
         self.run_phases("--out", "out", run=second)
         self.assertEqual(self.start("--out", "out"), (0, ""))
 

@@ -1,4 +1,4 @@
-// An MPI program for tests/launch/check_local.py: the argument behind the command's name says how the ranks end.
+// An MPI program for tests/launch/check_local.py: the argument after the command's name says how the ranks end.
 #include <mpi.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// One thread per queue, which runs while it has the turn. Turns and the lock go over by atomics and raw futex calls,
-// and this file is not instrumented: ThreadSanitizer sees no order in them. All else stands in Hidden, but for
-// operations.
+// One thread per queue, which runs while it has the turn. Turns and the lock are handed over by atomics and raw futex
+// calls, and this file is not instrumented: ThreadSanitizer sees no order in them. Everything except operations is in
+// Hidden.
 #include "machine/lane.h"
 
 #include <linux/futex.h>
@@ -39,7 +39,9 @@ void sleep_while(Word& word, uint32_t value, long limit_microseconds) {
   sleep_while(word, value, &limit);
 }
 
-void wake_all(Word& word) { wake(word, INT_MAX); }
+void wake_all(Word& word) {
+  wake(word, INT_MAX);
+}
 
 void FairLock::lock() {
   const uint32_t mine = next_++;

@@ -1,5 +1,5 @@
-// What a queue of the late machine is made of: items, places that marks stand for, and a thread that has the turn or
-// waits for it. Included by files that are not instrumented alone.
+// What a queue of the late scheduler consists of: items, the places that marks stand for, and a thread that has the
+// turn or waits for it. Only included by files that are not instrumented.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,7 @@ struct Place final : Mark {
   std::exception_ptr error;  // this and the time are written before `done`
   Clock::time_point time;
   std::atomic<bool> done = false;  // or failed
-  std::atomic<int> asked = 0;      // in vain
+  std::atomic<int> asked = 0;      // without success
 };
 
 struct Item {
@@ -97,11 +97,11 @@ struct Lane final : Turns {
 
   const std::string name;
   std::deque<std::unique_ptr<Item>> items;
-  int64_t counts[3] = {};    // of items handed over, by kind
-  std::exception_ptr error;  // until drop()
-  bool fast = false;         // in the uneven order
-  uint64_t tried = 0;        // the attempt in which its operation gave the turn
-  bool gave = false;         // how the turn came back
+  int64_t counts[3] = {};                        // of items handed over, by kind
+  std::exception_ptr error;                      // until drop()
+  bool fast = false;                             // in the uneven order
+  uint64_t tried = 0;                            // the attempt in which its operation gave the turn
+  bool gave = false;                             // how the turn came back
   const std::function<bool()>* ready = nullptr;  // what its operation waits for, where it said so
   bool dropped = false, ends = false;
   Word turn = 0;  // 1: the thread's

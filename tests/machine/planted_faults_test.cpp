@@ -1,4 +1,4 @@
-// A small training loop on three queues, right and with one missing or misplaced wait: the orders show wrong values,
+// A small training loop on three queues, correct and with one missing or misplaced wait: the orders show wrong values,
 // and ThreadSanitizer reports every fault in every order.
 #include <gtest/gtest.h>
 
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlantedFaultsDeathTest, ::testing::ValuesIn(kFault
   return name;
 });
 
-// Both hosts use the machine, one behind the other, and nothing orders them.
+// Both hosts use the emulator, one after the other, and nothing orders them.
 void two_hosts(Order order) {
   Machine machine({.order = order});
   std::atomic<bool> done = false;

@@ -1,4 +1,4 @@
-// Who runs next: the world of lanes under one lock, and the queues that hand over to it. Not instrumented.
+// Who runs next: all lanes under one lock, and the queues that enqueue into them. Not instrumented.
 #include "machine/scheduler.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ class LateQueue final : public Queue {
   void wait(std::shared_ptr<Mark> mark) override {
     Hidden hidden;
     auto place = std::dynamic_pointer_cast<Place>(std::move(mark));
-    CHECK(place != nullptr && place->world == world_, "queue ", lane_->name, " waits for a mark of another machine");
+    CHECK(place != nullptr && place->world == world_, "queue ", lane_->name, " waits for a mark of another scheduler");
     world_->hand_over(*lane_, make_item(Item::Kind::wait, std::move(place)));
   }
   void drop() noexcept override {
@@ -120,7 +120,7 @@ class LateQueue final : public Queue {
   int64_t marks_ = 0;
 };
 
-// The lane whose first item can go on, and must before the place is reached.
+// The lane whose first item can run, and must before the place is reached.
 Lane* first_needed(const Place& place) {
   Lane* lane = place.lane.get();
   while (!lane->can_go_on()) lane = lane->items.front()->place->lane.get();

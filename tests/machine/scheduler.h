@@ -1,5 +1,5 @@
-// The late machine: queues whose operations run when an adversary pleases, one at a time in the whole process, and tell
-// ThreadSanitizer of no order but the promised one: a queue's own, that of marks, and that of handing over.
+// The late scheduler: queues whose operations run when an adversary chooses, one at a time in the whole process. They
+// report only the promised order to ThreadSanitizer: a queue's own, that of marks, and that of enqueueing.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace shiftron {
 enum class Order {
   eager,   // at the call, or as soon as it can
   random,  // any time, anything
-  late,    // what a host's wait needs; the rest only where that cannot go on
+  late,    // what a host's wait needs; the rest only if that cannot continue
   uneven,  // every queue eager or late for a while
 };
 inline constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
@@ -24,7 +24,7 @@ inline constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven
 struct MachineOptions {
   Order order = Order::late;
   uint64_t seed = 0;     // of random and uneven
-  double patience = 20;  // seconds in which nothing goes on before a host that waits gets an error
+  double patience = 20;  // seconds without progress before a waiting host gets an error
   bool keeps_log = false;
 };
 
@@ -32,9 +32,9 @@ namespace machine {
 class World;
 }
 
-// One for all hosts (threads that hand over and wait) of a process; its queues and marks may outlive it. A host that
-// waits runs operations, those of other hosts' queues too. A queue that failed drops what it is given until drop()
-// mends it.
+// One for all hosts (threads that enqueue and wait) of a process; its queues and marks may outlive it. A host that
+// waits runs operations, also those of other hosts' queues. A queue that failed drops what it is given until drop()
+// resets it.
 class Machine {
  public:
   struct Entry {
@@ -49,9 +49,9 @@ class Machine {
   std::unique_ptr<Queue> make_queue(const std::string& name);
   std::vector<Entry> log() const;  // of all operations that ran, in order
 
-  // Where ranks are processes, a host that waits for a peer drives nobody, while the peer waits for what this host has
-  // handed over. Somebody else calls this now and then: where no host drove or handed over since the last call, what
-  // can go on does.
+  // If ranks are processes, a host that waits for a peer runs nothing, while the peer waits for what this host has
+  // enqueued. Another thread calls this now and then: if no host ran or enqueued anything since the last call, it runs
+  // what can run.
   void relieve();
 
  private:

@@ -1,4 +1,4 @@
-// What queues of the late machine promise: order, turns, errors, dropping, several hosts, an end to waiting in vain.
+// What queues of the late scheduler promise: order, turns, errors, dropping, several hosts, an end to endless waiting.
 #include "machine/scheduler.h"
 
 #include <gmock/gmock.h>
@@ -193,7 +193,7 @@ TEST_P(EveryOrder, MarksOutliveTheirQueueAndTheMachine) {
   EXPECT_ERROR(dropped->wait(), ExitCode::crash, "queue queue was dropped");
 }
 
-// Every host sends what its right neighbour's queue waits for inside an operation, behind a wait for another queue.
+// Every host sends what its right neighbour's queue waits for inside an operation, after a wait for another queue.
 TEST_P(EveryOrder, HostsDriveEachOther) {
   constexpr int kHosts = 4, kRounds = 20;
   std::atomic<int> sent[kHosts] = {};
@@ -282,7 +282,7 @@ TEST_P(EveryOrder, AThousandOperationsTakeLessThanASecond) {
 
 using Entry = Machine::Entry;
 
-// Two queues, two operations each, the second queue's behind a mark of the first one's first.
+// Two queues, two operations each, the second queue's after a mark of the first one's first.
 std::vector<Entry> log_of(
     Order order, uint64_t seed, const std::function<void(Machine&)>& look = [](Machine&) {}) {
   Machine machine({.order = order, .seed = seed, .keeps_log = true});

@@ -1,4 +1,4 @@
-// Derived defaults, names of shift enumerations, and FLOPs against sums made by hand.
+// Derived defaults, names of shift enumerations, and FLOPs compared with sums computed by hand.
 #include "model/config.h"
 
 #include <gtest/gtest.h>

@@ -118,7 +118,7 @@ class Rank {
                .weight_gradients = queue};
   }
 
-  // Whoever still reads what lay there, or what nobody wrote, gets NaN.
+  // Reading what was there before, or what nobody wrote, gives NaN.
   void clear(Arena& arena) {
     arena.release();
     const int64_t count = (plan.at(arena.name()) - red_zone()) / size_of(DType::float64);
@@ -144,7 +144,7 @@ class Rank {
     rope_table(stream, config.rope_base, rope_);
     return rope_;
   }
-  // To, or from, the stage behind this one, or else the one before.
+  // To, or from, the stage after this one, or otherwise the one before.
   void send(const Tensor& tensor, bool behind) {
     groups.channel({groups.at.pp, groups.at.pp + (behind ? 1 : -1), behind}).send(stream, tensor, 1).wait(stream);
   }
@@ -172,7 +172,8 @@ class Rank {
   Stream stream{.ledger = &ledger};
   Groups groups;
   ParameterSet set;
-  const MemoryPlan plan{{"activations", int64_t{1} << 18}, {"operands", int64_t{1} << 18}, {"scratch", int64_t{1} << 20}};
+  const MemoryPlan plan{
+      {"activations", int64_t{1} << 18}, {"operands", int64_t{1} << 18}, {"scratch", int64_t{1} << 20}};
   Arena activations{stream, "activations", plan, "activations"};
   Arena operands{stream, "operands", plan, "activations"};
   Arena scratch{stream, "scratch", plan, "scratch"};

@@ -1,4 +1,4 @@
-// Mlp against plain loops, with gate and up kept and made again.
+// Mlp against plain loops, with gate and up kept and recomputed.
 #include "model/mlp.h"
 
 #include "model/module_cases.h"

@@ -1,4 +1,4 @@
-// A module with one input and one output of a shape, held against plain loops, their differences, and itself on two
+// Compares a module with one input and one output of a shape with plain loops, their differences, and itself on two
 // ranks.
 #pragma once
 

@@ -6,7 +6,7 @@
 namespace shiftron::testing {
 namespace {
 
-// x + norm(x), as in a layer: backward adds to the gradient that is there.
+// x + norm(x), as in a layer: backward adds to the existing gradient.
 ModuleCase norm_case() {
   return {.make = [](Rank& rank) -> Module {
             auto norm = std::make_shared<RmsNorm>(rank.set, "norm", 6, rank.config.norm_epsilon, 0);

@@ -137,7 +137,7 @@ inline Values plain_softmax_sum(const Values& q, const Values& k, const Values& 
   return out;
 }
 
-// A stream (query, key or value) of a layer behind projection, shift and, where it turns, rotation.
+// A stream (query, key or value) of a layer after projection, shift and, where it applies, rotation.
 inline Values plain_stream(const Weights& weights, const std::string& prefix, const std::string& stream,
                            const ModelConfig& config, const Rows& rows, const Values& x) {
   Values z = plain_product(x, weights.at(prefix + "." + stream + ".weight"), static_cast<size_t>(config.hidden));

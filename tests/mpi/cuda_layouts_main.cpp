@@ -1,5 +1,5 @@
 // Training in layouts whose ranks are processes that share a device; run under mpirun. Without an argument all layouts
-// of as many ranks, else the one of that name.
+// of that many ranks, otherwise the named one.
 #include <cstdlib>
 #include <iostream>
 

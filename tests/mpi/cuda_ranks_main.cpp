@@ -1,5 +1,4 @@
-// Communicators over NCCL between processes, on the machine that stands in for the device; run under mpirun with the
-// name of the part to run.
+// Communicators over NCCL between processes, on the emulator; run under mpirun with the name of the part to run.
 #include <cuda_runtime_api.h>
 #include <signal.h>
 #include <unistd.h>
@@ -43,7 +42,7 @@ void run(const std::string& part, HostCommunicator& world) {
   if (part == "abandon") machine::set_nccl({.lost_rank = world.size() - 1, .patience = scaled(60)});
   NcclRank rank(world);
   if (part == "duplicate") return reduce(rank, 5);  // all ranks have one device, if they came so far
-  if (part == "misfit") {                           // ranks that disagree are told of both calls
+  if (part == "misfit") {                           // the error of ranks that disagree names both calls
     reduce(rank, last ? 4 : 5);
   } else if (part == "hang") {  // one rank never comes; the host waits for its stream, and the watchdog says for what
     Watchdog watchdog([&](const Watchdog::Expiry& expiry) {
@@ -58,7 +57,7 @@ void run(const std::string& part, HostCommunicator& world) {
     const Tensor tensor = own.blank<float>(5);
     rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
     own.finish();
-  } else if (part == "idle") {  // a host that waits in MPI lets its device go on, which others wait for
+  } else if (part == "idle") {  // a host that waits in MPI lets its device continue, for which others wait
     Rank own(rank.tested);
     const Tensor tensor = own.put(std::vector<float>{1});
     rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
@@ -76,7 +75,7 @@ void run(const std::string& part, HostCommunicator& world) {
     });
     for (Communicator* group : {more.get(), rank.world.get()}) group->abandon();
     own.finish();
-  } else if (part == "kill") {  // a peer's end reaches whoever waits for an operation
+  } else if (part == "kill") {  // a peer's end reaches those that wait for an operation
     if (last) kill(getpid(), SIGKILL);
     for (;;) reduce(rank, 1000);
   } else {

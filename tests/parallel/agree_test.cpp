@@ -1,4 +1,4 @@
-// What ranks find out about each other, and faults that they throw together.
+// What ranks learn about each other, and faults that they throw together.
 #include "parallel/agree.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Exchanges of buckets against plain sums over all that hold an element, to the bit; each bucket once, whoever
-// completes it.
+// Exchanges of buckets compared bit for bit with plain sums over all that hold an element; each bucket once, in
+// whatever order it is completed.
 #include "parallel/bucket_exchange.h"
 
 #include <gtest/gtest.h>

@@ -32,7 +32,7 @@ const std::byte* address(const Tensor& tensor, int64_t element = 0) {
   return static_cast<const std::byte*>(tensor.raw()) + element * size_of(tensor.dtype());
 }
 
-// Every parameter lies in one bucket, behind the one before it, and where its offset says.
+// Every parameter is in one bucket, after the one before it, at its offset.
 void expect_places(const ParameterSet& set) {
   int64_t end = 0;
   std::set<const Parameter*> seen;
@@ -115,7 +115,7 @@ void expect_parts(const std::vector<const ParameterSet*>& copies) {
   for (size_t i = 0; i < ends.size(); ++i) EXPECT_EQ(ends[i], first.parameters()[i]->box.extent.count());
 }
 
-// Where what is summed with `holders` lies in the buckets that have such, one behind the other.
+// Where the elements summed with `holders` are in their buckets, one after the other.
 using Place = std::tuple<std::string, int64_t, int64_t, int64_t, int64_t, int64_t>;
 std::vector<Place> places_of(const ParameterSet& set, Holders holders) {
   std::vector<Place> places;

@@ -1,4 +1,4 @@
-// What every communicator must do: checks over a group, for any implementation; each throws Error where it fails.
+// What every communicator must do: checks over a group, for any implementation; each throws Error if it fails.
 #pragma once
 
 #include <chrono>
@@ -260,7 +260,7 @@ inline void check_sends_ahead(const Group& group) {
   group.control.barrier();
 }
 
-// Wrong calls are refused before anything moves, on every rank alike.
+// Wrong calls are refused before anything moves, on every rank.
 inline void check_refusals(const Group& group) {
   Rank rank(group.tested);
   Stream& stream = rank.stream;

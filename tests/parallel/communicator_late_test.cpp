@@ -1,4 +1,4 @@
-// The conformance suite over threads whose streams have queues, in every order of the late machine.
+// The conformance suite over threads whose streams have queues, in every order of the late scheduler.
 #include <gtest/gtest.h>
 
 #include "machine/scheduler.h"

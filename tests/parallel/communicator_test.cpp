@@ -113,7 +113,7 @@ const std::vector<std::pair<const char*, std::function<void(HostCommunicator&)>>
 };
 
 // Runs four ranks, of which three wait in `call` and one does `last`, after which it stays until they are woken, or
-// returns at once; returns what the three were told.
+// returns at once; returns the errors of the three.
 template <typename Last>
 std::vector<std::string> told_by(const std::function<void(HostCommunicator&)>& call, const Last& last,
                                  std::string& thrown, ExitCode& code) {

@@ -1,4 +1,4 @@
-// What communicators of the host count: known numbers, and the same on meta as where bytes move. The whole suite.
+// What communicators of the host count: known numbers, on meta the same as when bytes move. The whole suite.
 #pragma once
 
 #include "parallel/stream_conformance.h"
@@ -74,7 +74,7 @@ inline Tested of_host(HostCommunicator& world, HostCommunicator& control) {
           }};
 }
 
-// What a communicator does, whoever it is; groups of up to `limit` ranks.
+// What every communicator does; groups of up to `limit` ranks.
 inline void check_all(const Tested& tested, int limit) {
   const Group world = whole(tested);
   check_refusals(world);

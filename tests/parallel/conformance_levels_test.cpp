@@ -1,4 +1,4 @@
-// The conformance suite tells communicators apart: one that adds in another order, and ones with planted faults.
+// The conformance suite detects a communicator that adds in another order, and ones with injected faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -117,7 +117,7 @@ class LosesAPiece : public Wrapped {
   }
 };
 
-// Rounds to bfloat16 behind every rank.
+// Rounds to bfloat16 after every rank.
 class RoundsTwice : public Wrapped {
  public:
   explicit RoundsTwice(std::unique_ptr<HostCommunicator> inner)

@@ -1,4 +1,4 @@
-// What the conformance suite runs on: a communicator, the control plane beside it, and streams with or without queues.
+// What the conformance suite runs on: a communicator, its control plane, and streams with or without queues.
 #pragma once
 
 #include <deque>
@@ -36,7 +36,7 @@ struct Tested {
   Queue* queue = nullptr;                                 // streams get siblings of it
   std::vector<int64_t> counts = {0, 1, 7, 1000, 100003};  // elements of a rank's tensor, ascending
   DeviceKind device = DeviceKind::cpu;
-  bool sends_wait = false;       // for their receivers
+  bool sends_wait = false;      // for their receivers
   bool floating_maxima = true;  // or these are refused
 };
 
@@ -103,7 +103,7 @@ struct Rank {
     return put(std::vector<T>(static_cast<size_t>(count)));
   }
 
-  // What the tensor holds behind `work`.
+  // What the tensor holds after `work`.
   template <typename T>
   std::vector<T> read(const Tensor& tensor, Work work) {
     if (reader == Reader::host) {
@@ -138,7 +138,8 @@ struct Rank {
   template <typename T>
   Tensor make(DeviceKind device, int64_t count) {
     const int64_t bytes = std::max<int64_t>(count * static_cast<int64_t>(sizeof(T)), 1);
-    return memory.emplace_back(device, bytes, ledger, "test", stream.device == DeviceKind::cuda).tensor(0, DTypeOf<T>::value, {count});
+    return memory.emplace_back(device, bytes, ledger, "test", stream.device == DeviceKind::cuda)
+        .tensor(0, DTypeOf<T>::value, {count});
   }
   template <typename T>
   static std::vector<T> copied(const Tensor& tensor) {

@@ -64,7 +64,7 @@ inline void check_meshes(const Tested& tested) {
   }
 }
 
-// Two groups at once: whoever waits for one of them first must not hold up the other.
+// Two groups at once: waiting for one of them first must not delay the other.
 inline void check_two_at_once(const Tested& tested) {
   const std::vector<int> all = all_ranks(tested.control);
   const std::unique_ptr<Communicator> first = tested.split(all, "first"), second = tested.split(all, "second");

@@ -1,4 +1,4 @@
-// What the environment says of other processes of the same job.
+// What the environment says about other processes of the same job.
 #include "parallel/launcher.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The vocabulary-parallel loss where logits take several row chunks and several blocks of the vocabulary.
+// The vocabulary-parallel loss if logits take several row chunks and several blocks of the vocabulary.
 #include <gtest/gtest.h>
 
 #include <array>

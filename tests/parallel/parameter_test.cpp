@@ -1,4 +1,4 @@
-// Parameters in memory: masters whole or in two halves, what lies beside what, and what that takes.
+// Parameters in memory: masters whole or in two halves, their order, and the memory that they take.
 #include "parallel/parameter.h"
 
 #include <gtest/gtest.h>

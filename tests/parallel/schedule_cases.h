@@ -35,7 +35,7 @@ struct ScheduleCase {
     for (int stage = 0; stage < stages; ++stage) lists.push_back(actions(stage));
     return lists;
   }
-  // The stage that holds the virtual stage `step` behind that of a chunk; −1: none.
+  // The stage that holds the virtual stage `step` after that of a chunk; −1: none.
   int neighbour(int stage, int chunk, int step) const {
     const int other = virtual_stage(schedule, stages, stage, chunk) + step;
     return other < 0 || other == stages * chunks() ? -1 : chunk_place(schedule, stages, other).stage;

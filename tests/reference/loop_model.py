@@ -1,6 +1,6 @@
-"""The loss of make_golden.py a second time, one token after the other: no masks, no batched products.
+"""A second implementation of make_golden.py's loss, one token after the other: no masks, no batched products.
 
-Each document (or whole sample, without document_reset) is cut out and run by itself, so nothing can cross a border.
+Each document (or whole sample, without document_reset) is cut out and run by itself, so nothing can cross a boundary.
 """
 import numpy as np
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Two hosts under mpirun: what preflight says of an odd one, and a cable that is pulled amid a run.
+"""Two hosts under mpirun: what preflight says of an odd one, and a cable that is pulled during a run.
 
-    tests/slurm/check_hosts.py [-v]      skipped, with the reason, where there can be no network namespaces
+    tests/slurm/check_hosts.py [-v]      skipped, with the reason, if network namespaces cannot be created
 """
 import os
 import pathlib
@@ -62,7 +62,7 @@ class TwoHosts(SystemTest):
         self.must_run("nsenter", "-t", holder, "-m", "mount", "-t", "tmpfs", "none", run)
         text = self.expect(70, self.preflight(run))
         self.assertIn("must lie on a shared file system", text)
-        # Who never asked is told before the first step: no step could be saved.
+        # Without preflight the error comes before the first step: no step could be saved.
         text = self.expect(76, self.start_on_both(PROGRAM, "train", *options(self.settings(run))))
         self.assertIn("on h2.lab does not show what rank 0 wrote there", text)
         self.assertFalse((run / "metrics.jsonl").exists())
@@ -82,7 +82,7 @@ class TwoHosts(SystemTest):
         code = job.wait(60)
         self.assertLess(time.monotonic() - pulled, scaled(DEADLINE + 12))
         self.assertIn(code, (71, 205), job.text()[-3000:])  # 205: mpirun saw it first
-        # Who is cut off leaves too, and whatever was told names a host.
+        # The rank that is cut off exits too, and the message names a host.
         self.hosts.plug_in("h2")
         self.assert_gone(DEADLINE + 20)
         told = job.text() + "".join(str(event) for event in events(run, "hang"))

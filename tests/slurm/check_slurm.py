@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""launch/slurm on a Slurm of its own: jobs that end at their limit, are cancelled, crash, lose a node, wait for each other.
+"""launch/slurm on a private Slurm: jobs that end at their limit, are cancelled, crash, lose a node, wait for each other.
 
-    tests/slurm/check_slurm.py [-v] [Class.test …]      skipped, with the reason, where no Slurm is installed
+    tests/slurm/check_slurm.py [-v] [Class.test …]      skipped, with the reason, if Slurm is not installed
 """
 import concurrent.futures
 import contextlib
@@ -261,8 +261,8 @@ class Slurm(SystemTest):
         self.cluster.say("scancel", job)
 
     def test_what_a_shell_says_changes_nothing(self):
-        """Variables that sbatch takes before a script's options, and what an allocation told; a setup that leaves its options behind, in a
-        job that begins with an empty environment."""
+        """Variables that sbatch prefers to a script's options, and those of an allocation; a setup that changes shell options, in a job that
+        begins with an empty environment."""
         run, setup, loaded = self.folder / "shell", self.folder / "strict-setup", self.folder / "loaded"
         setup.write_text("set -efuo pipefail\nexport LOADED=yes\n")
         with (self.program(f'echo "${{LOADED:-no}}" >> "{loaded}"'),
@@ -279,7 +279,7 @@ class Slurm(SystemTest):
         self.cluster.say("scancel", job)
 
     def test_chain(self):
-        """Of four jobs; the second one is cancelled before it is its turn: the third does not start beside the first."""
+        """Of four jobs, the second is cancelled before it starts: the third does not start while the first runs."""
         run = self.folder / "chain"
         jobs = self.submit(run, "--chain", "4", train__steps=ENDLESS)
         self.assertEqual(len(jobs), 4)
@@ -297,7 +297,7 @@ class Slurm(SystemTest):
         self.assert_as_uninterrupted(run)
 
     def test_ctrl_c_between_jobs_of_a_chain(self):
-        """While sbatch has the second one: it is told, and there is no third."""
+        """While sbatch has the second one: that one is reported, and there is no third."""
         run = self.folder / "interrupted"
         with self.tool("sbatch", 'if [[ $* == *" 2" ]]; then kill -INT $PPID; sleep 1; fi'):
             code, out, err = self.launch(run, "--chain", "4", nodes=1, tasks=2, train__steps=ENDLESS)
@@ -340,7 +340,7 @@ class Slurm(SystemTest):
         self.trains(run)
         self.tell(run, job)
         self.assertEqual(self.ended(run, job), "FAILED")
-        self.assertIn("Slurm does not requeue here", self.log(run))
+        self.assertIn("Slurm refuses to requeue", self.log(run))
         self.assertNotIn("queued", self.status(run))
 
     def test_odd_names(self):
@@ -355,7 +355,7 @@ class Slurm(SystemTest):
         self.assertIn("done", self.log(run))
         cores = subprocess.run(["lscpu", "-p=CORE,SOCKET"], capture_output=True, text=True, check=True).stdout.splitlines()
         cores = min(len({line for line in cores if not line.startswith("#")}), len(os.sched_getaffinity(0)))
-        self.assertIn(f"{cores // 2} cores for each rank", self.log(run))
+        self.assertIn(f"{cores // 2} cores per rank", self.log(run))
 
     def test_a_node_dies(self):
         run = self.folder / "node"
@@ -412,7 +412,7 @@ class Slurm(SystemTest):
         config = (run / "slurm" / "config.conf").read_text()
         code, out, err = self.launch(run, nodes=1, tasks=2, train__steps=5)
         self.assertEqual(code, 76, out)
-        self.assertIn(f"job {first} of {run} is in the queue", err)
+        self.assertIn(f"job {first} of {run} is already in the queue", err)
         link = self.folder / "link"
         link.symlink_to(self.folder)
         with self.shell(SQUEUE_STATES="PENDING"):
@@ -455,7 +455,7 @@ class Slurm(SystemTest):
         self.is_cancelled_before_it_trains("setting-up", lambda _: contextlib.nullcontext(), "--setup", setup)
 
     def test_cancelled_while_it_asks_for_its_end(self):
-        """Slurm says then that the job ends now: that is no limit, behind which it would come back."""
+        """Slurm then says that the job ends now: that is no time limit, after which it would be requeued."""
         self.is_cancelled_before_it_trains("asking", lambda begun: self.tool("squeue", (
             f'if [[ $* == *%e* ]]; then trap "" TERM; mkdir "{begun}/x" && '
             f'while [[ $({which("squeue")} -h -j "$SLURM_JOB_ID" -o %T) == RUNNING ]]; do sleep 0.1; done; fi')))
@@ -470,7 +470,7 @@ class Slurm(SystemTest):
             self.assertEqual(last_step(run), 2)
 
     def test_cancelled_while_srun_is_started(self):
-        """It loses the first signals; and Slurm would kill the job's script, which cannot tell then, 15 s behind them."""
+        """It loses the first signals; and 15 s after them Slurm would kill the job's script, which could then report nothing."""
         self.is_cancelled_before_it_trains("starting", lambda begun: self.tool("srun", (
             'if [[ " $* " == *" preflight "* ]]; then trap "" TERM; trap "((++met > 1)) && exit 138" USR1; '
             f'mkdir "{begun}/x"; for ((i = 0; i < 300; i++)); do sleep 0.1; done; fi')))
@@ -523,7 +523,7 @@ class Slurm(SystemTest):
         self.assertEqual(sorted(losses(run)), [1, 2, 3, 4])
 
     def test_an_unfit_host(self):
-        """One of three has another program: the look at the hosts names it, and a job without it goes on."""
+        """One of three has another program: the check of the hosts names it, and a job without it continues."""
         if not self.hosts:
             self.skipTest("all nodes are one host")
         other = self.folder / "other"
@@ -569,7 +569,7 @@ class Slurm(SystemTest):
         self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-12000:])
 
     def test_stopped_again_and_again_before_it_begins(self):
-        """As where the time to save is longer than what is left behind its setup."""
+        """As if the time to save were longer than what is left after its setup."""
         run = self.folder / "stopped-early"
         setup = self.folder / "stopping-setup"
         setup.write_text("kill -USR1 $$\n")
@@ -577,7 +577,7 @@ class Slurm(SystemTest):
         self.comes_back(run, job)
         self.assertEqual(self.ended(run, job, 60), "FAILED")
         self.assertEqual(self.cluster.job(job)["ExitCode"], "93:0", self.log(run)[-3000:])
-        self.assertIn("the last time stopped before it began", self.status(run))
+        self.assertIn("the last one stopped before it began", self.status(run))
 
     def test_all_hosts_are_unfit(self):
         """None can write where the run lives: no other hosts are tried."""
@@ -597,12 +597,12 @@ class Slurm(SystemTest):
         for words, phrase in ((["--nodes", "a"], "invalid int value: 'a'"), (["--nodes", "0"], "--nodes is 0"), (["--chain", "-1"], "--chain is -1"),
                               (["--lead", "-1"], "--lead is -1, must be at least 0"),
                               (["--time", "1h"], "--time is '1h'"), (["--array", "a-b"], "--array is 'a-b'"), (["--bogus", "3"], "--bogus 3"),
-                              (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is no file"),
+                              (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is not a file"),
                               (["--array", "3-1"], "--array is '3-1'"), (["--array", "\u0663"], "--array is"), (["--array", "0-99999999"], "1000 at most"),
-                              (["--array", ""], "--array is ''"), (["--setup", ""], "--setup  is no file"),
-                              (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "no dataset.json is"),
-                              (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train names nowhere"),
-                              (["--data.validation", "nowhere"], "data.validation names nowhere"),
+                              (["--array", ""], "--array is ''"), (["--setup", ""], "--setup  is not a file"),
+                              (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "which has no dataset.json"),
+                              (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train is nowhere"),
+                              (["--data.validation", "nowhere"], "data.validation is nowhere"),
                               (["--evaluation.every", "10"], "data.validation is required"),
                               (["--output.directory", "/proc/none"], "/proc/none"),
                               (["--output.directory", str(self.folder / "a\\b")], "a\\b has a \\ in its name"),
@@ -620,7 +620,7 @@ class Slurm(SystemTest):
         (run / "slurm" / "config.conf.new").symlink_to("/dev/full")
         code, out, err = self.launch(run)
         self.assertEqual(code, 76, out + err)
-        self.assertIn("nothing can be written into output.directory: No space left on device", err)
+        self.assertIn("cannot write to output.directory: No space left on device", err)
 
     def test_a_folder_that_is_gone(self):
         """In which the command is given."""
@@ -629,7 +629,7 @@ class Slurm(SystemTest):
         answer = subprocess.run(["bash", "-c", f'cd "{gone}" && rmdir "{gone}" && "{ROOT}/launch/slurm" a.conf --nodes 1 --tasks-per-node 2 --time 5'],
                                 env=self.cluster.environment, capture_output=True, text=True, check=False)
         self.assertEqual(answer.returncode, 76, answer.stderr)
-        self.assertIn("the folder in which this was started is gone", answer.stderr)
+        self.assertIn("the current directory no longer exists", answer.stderr)
 
     def test_a_dry_run_writes_nothing(self):
         run = self.folder / "dry"

@@ -1,4 +1,4 @@
-"""A Slurm of its own, in one folder, as any user: slurmctld and some slurmds, without munge or systemd."""
+"""A private Slurm, in one folder, as any user: slurmctld and some slurmds, without munge or systemd."""
 import contextlib
 import getpass
 import os
@@ -140,7 +140,7 @@ MinJobAge=600
 
     def start(self, name, command):
         output = open(self.folder / "log" / f"{name}.out", "ab")  # pylint: disable=consider-using-with
-        # Without what marks the processes of a test, which end with it: a node that is restarted amid one goes on.
+        # Without the mark of a test's processes, which end with it: a node that is restarted during a test keeps running.
         unmarked = {name: value for name, value in self.environment.items() if not name.startswith("SHIFTRON_")}
         self.processes[name] = subprocess.Popen(list(map(str, command)), env=unmarked, stdout=output, stderr=output,
                                                 stdin=subprocess.DEVNULL, start_new_session=True)
@@ -175,7 +175,7 @@ MinJobAge=600
                         os.kill(int(process.name), signal.SIGKILL)
 
     def restart_node(self, node):
-        """Behind its slurmd's death."""
+        """After the death of its slurmd."""
         self.processes[node].wait(10)
         if self.hosts:
             self.hosts.plug_in(node)

@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces of this machine, with names, addresses and shared memory of their own. Needs root."""
+"""Hosts that are network namespaces of this machine, with their own names, addresses and shared memory. Needs root."""
 import contextlib
 import os
 import pathlib
@@ -100,7 +100,7 @@ class Hosts:
         return ["nsenter", "-t", self.holders[name].pid, "-n", "-u", "-m", f"--wd={os.getcwd()}"]
 
     def processes(self, name):
-        """What runs on the host, but for what holds it."""
+        """What runs on the host, except the process that holds it."""
         pids = subprocess.run(["ip", "netns", "pids", self.space(name)], capture_output=True, text=True, check=False).stdout.split()
         return [int(pid) for pid in pids if name not in self.holders or int(pid) != self.holders[name].pid]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What happens to people: two starts of one run, readers that leave, closed terminals, moved data, changed options."""
+"""What users run into: two starts of one run, readers that exit, closed terminals, moved data, changed options."""
 import array
 import ctypes
 import json
@@ -175,7 +175,7 @@ class Accidents(SystemTest):
         whole, killed, stopped = (self.folder / name for name in ("made-whole", "made-killed", "made-stopped"))
         self.expect(0, start(whole), 200)
         self.assertEqual(list(told(whole)), [2, 4])
-        # Killed behind the last step, which has been saved by then.
+        # Killed after the last step, which has been saved by then.
         job = start(killed)
         in_evaluation(killed, 4, job).kill()
         job.wait()
@@ -246,7 +246,7 @@ class Accidents(SystemTest):
         settings = self.settings(run, train__steps=12)
         self.expect(75, self.train(1, {**settings, "train.stop_at": 4}))
         self.assertNotIn("train.stop_at=", self.expect(75, self.train(1, {**settings, "train.stop_at": 6})))
-        for stop, resumed in ((6, 6), (4, 8)):  # the same command goes on, however far the run has come
+        for stop, resumed in ((6, 6), (4, 8)):  # the same command resumes, however far the run has come
             text = self.expect(0, self.train(1, {**settings, "train.steps": resumed + 2, "train.stop_at": stop}))
             self.assert_told_once(text, f"train.stop_at={stop} is not ahead of step {resumed}, behind which training goes on: it "
                                         f"runs to train.steps={resumed + 2}; a train.stop_at above {resumed} stops it before")
@@ -463,7 +463,7 @@ class Accidents(SystemTest):
         return self.skipTest("no control group can be made here")
 
     def test_a_run_that_does_not_fit_its_control_group_is_refused(self):
-        """As Slurm and containers hold jobs: the kernel would kill it without a word."""
+        """As Slurm and containers limit jobs: the kernel would kill it without a message."""
         group = self.control_group(400)
         settings = self.settings(self.folder / "too-large", train__micro_batch=512, train__global_batch=512, train__sequence_length=512)
         ended = subprocess.run(list(map(str, [PROGRAM, "train", *options(settings)])), env=environment(), capture_output=True, text=True, check=False,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is wrong is refused or survived: the exact code, one message with file, value and what to do, and nothing is lost."""
+"""Wrong input is refused or survived: the exact code, one message with file, value and what to do, and nothing is lost."""
 import os
 import pathlib
 import re
@@ -79,7 +79,7 @@ class BadInput(SystemTest):
                      "data.train and data.validation were made with different tokenizers")
 
     def differ(self, one, other, *phrases, programs=(PROGRAM, PROGRAM)):
-        """Two ranks with a command each, in folders of their own that name different things alike, are refused."""
+        """Two ranks with different commands, in different folders with the same names for different things, are refused."""
         type(self).jobs += 1
         ranks = [["-n", 1, "-wdir", self.folder / f"rank-{rank}", program, *words] for rank, (program, words) in enumerate(zip(programs, (one, other)))]
         job = Job(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[0], ":", *ranks[1]], self.folder / f"output-differ-{self.jobs}")
@@ -207,7 +207,7 @@ class BadInput(SystemTest):
 
     def test_a_new_end_within_the_fall_of_wsd(self):
         stages = {"optimizer.schedule": "wsd", "optimizer.decay_steps": 4}
-        for stop, told in ((3, 0), (5, 1)):  # the fall begins behind step 4
+        for stop, told in ((3, 0), (5, 1)):  # the decay begins after step 4
             with self.subTest(stop=stop):
                 run = self.folder / f"within-the-fall-{stop}"
                 settings = {**self.of(run, train__steps=8), **stages}

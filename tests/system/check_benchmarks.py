@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Benchmarks of a checkpoint and of a run on its way: the same answers under every layout, a killed evaluation goes on, a run is as it
-is without them, and comparisons name what differs."""
+"""Benchmarks of a checkpoint and of a training run: the same answers under every layout, a killed evaluation resumes, a run is the same
+as without them, and comparisons name what differs."""
 import json
 import os
 import shutil
@@ -73,7 +73,7 @@ class Reports(SystemTest):
             cls.steps.append(step(run, 6))
 
     def reports(self, data, tasks=ALONE):
-        """What the program says of `data`, but for times: {task: its samples as bytes}, and the results."""
+        """What the program says of `data`, without times: {task: its samples as bytes}, and the results."""
         samples, results = {}, []
         for number, (names, words) in enumerate(((DRAWN, ["--fewshot", "1"]), (tasks, []))):
             output = self.folder / f"{self._testMethodName}-{data.name}-{number}"
@@ -321,7 +321,7 @@ class Benchmarks(Reports):
         self.assert_same_answers(benchmark_report(self.folder / "of-the-step"), report)
         compared = shiftron("evaluate", "compare", *(run / "evaluations" / f"step-0000000{number}" for number in (3, 6)))
         self.assertIn("hellaswag", self.must(compared))
-        # From an older step in another layout: what was told of later ones is set aside, and told again.
+        # From an older step in another layout: what was reported for later ones is set aside, and reported again.
         last = benchmark_report(run / "evaluations" / "step-00000006")
         self.expect(0, self.train(1, self.asking(run, checkpoint__resume=3)))
         self.assertEqual(sorted(path.name for path in (run / "evaluations").iterdir()),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command refuses what it does not know: all faults of a command line at once, exit code 76, before anything is made."""
+"""Every command refuses unknown arguments: all errors of a command line at once, exit code 76, before anything is created."""
 import ctypes
 import errno
 import json
@@ -87,7 +87,7 @@ class CommandLine(SystemTest):
             "checkpoint consolidate": [cls.step, "--output", folder / "consolidated"],
             "checkpoint prune": [cls.run_directory],
             "checkpoint export": [cls.step, "--format", "hf", "--output", folder / "exported"],
-            "checkpoint import": [folder / "exported", "--format", "hf", "--output", folder / "imported"],  # behind the export
+            "checkpoint import": [folder / "exported", "--format", "hf", "--output", folder / "imported"],  # after the export
         }
 
     @classmethod

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Power loss at every point of a save and of a conversion: strace records what they do to the disk, and for each prefix of that the
-disks are rebuilt which a crash may leave. Synced data is there; other data is missing, zero, torn or there; a name that was made,
-changed or removed since its folder was synced has been or has not. On every such disk a step that counts as valid is whole and one of
-the two, and there is one; behind the end it is the new one."""
+"""Power loss at every point of a save and of a conversion: strace records what they do to the disk, and for each prefix of that
+the test rebuilds the disks that a crash could leave. Synced data exists; other data is missing, zero, torn or complete; the creation,
+change or removal of a name since its folder was synced has happened or not. On every such disk a step that counts as valid is whole and one of
+the two, and there is one; after the end it is the new one."""
 import concurrent.futures
 import hashlib
 import json
@@ -204,7 +204,7 @@ class Data:
 
 
 class Disk:
-    """What stands on a disk, and what of it is sure, while a log goes on."""
+    """What is on a disk, and what of it is certain, while a log is replayed."""
 
     def __init__(self, log):
         self.log = log
@@ -356,14 +356,14 @@ class CrashImages(SystemTest):
         return list(kept.values())
 
     def lost(self, log, operations, folder, new, files):
-        """Whether a disk behind the end of `operations` lacks the new step or holds it otherwise than whole."""
+        """Whether a disk after the end of `operations` lacks the new step or has an incomplete one."""
         disk, draw = Disk(log), random.Random(6)
         for operation in operations:
             disk.apply(operation)
         return any(part(part(tree, folder), f"step-{new:08d}") != files for tree in disk.images(draw, 8))
 
     def check_syncs(self, log, folder, new, files):
-        """No sync may be missing: without the last one of any file of the step, of its folder or of the folder above, a crash behind
+        """No sync may be missing: without the last one of any file of the step, of its folder or of the folder above, a crash after
         the end loses the step."""
         above = 0
         for name in folder.split("/"):
@@ -372,7 +372,7 @@ class CrashImages(SystemTest):
         commit = max(index for index, one in enumerate(log.operations) if one[0] == "rename" and one[5] == step)
         self.assertFalse(self.lost(log, log.operations, folder, new, files))
         for inode in [above, step, *log.names[step].values()]:
-            # of the folder above: those behind the commit, removals' too
+            # of the folder above: those after the commit, also of removals
             without = {index for index, one in enumerate(log.operations) if one == ("sync", inode) and (inode != above or index > commit)}
             self.assertTrue(without, f"inode {inode} is never synced")
             self.assertTrue(self.lost(log, [one for index, one in enumerate(log.operations) if index not in without], folder, new, files),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A reader made of docs/dataset-format.md alone gives the samples that `data dump` gives; packing as that page defines it."""
+"""A reader written only from docs/dataset-format.md gives the samples that `data dump` gives; packing as that page defines it."""
 import itertools
 import json
 import random

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs made of docs/generated-data.md alone give the documents that `data generate` gives, and the documents keep their rules."""
+"""Programs written only from docs/generated-data.md give the documents that `data generate` gives, and the documents keep their rules."""
 import json
 import pathlib
 import struct

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Calls of CUDA that fail in the program, on the machine that stands in for a GPU: what it says, its exit code, what it gives
-back, whether its last saved step is whole, and whether the same command goes on. SHIFTRON_FULL_WALK=1: more calls of each kind."""
+"""Calls of CUDA that fail in the program, on the emulator of a GPU: what it says, its exit code, what it gives back, whether its last
+saved step is whole, and whether the same command resumes. SHIFTRON_FULL_WALK=1: more calls of each kind."""
 import json
 import os
 import socket
@@ -48,7 +48,7 @@ class GpuAccidents(SystemTest):
         told = json.loads(report.read_text())
         call = told["failed"]
         self.assertEqual(told["left"], {}, "not given back")
-        if code == 0:  # a plan that the library does not make is replaced; a step that was not saved is told
+        if code == 0:  # a plan that the library does not make is replaced; a step that was not saved is reported
             unsaved = "could not be saved" in text
             last = call in ("", "cudaStreamSynchronize", "cudaEventSynchronize")  # of who leaves
             self.assertTrue(call == "cudnnBackendFinalize" or unsaved or last, f"{call} failed unnoticed:\n{text[-2000:]}")
@@ -89,7 +89,7 @@ class GpuAccidents(SystemTest):
         job, report = self.start_failing(run, "")  # has nothing to do
         self.expect(0, job)
         calls = json.loads(report.read_text())["calls"]
-        for kind in ("copy", "event", "kernel"):  # refused at once, or told late, the device being lost
+        for kind in ("copy", "event", "kernel"):  # refused at once, or reported late with the device lost
             with self.subTest(kind=kind):
                 job, report = self.start_failing(run, f"{kind}:{calls[kind] * 3 // 10}")
                 text = self.expect(70, job)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`shiftron preflight` of ranks on the machine that stands in for GPUs: it passes, and a host whose GPU is absent or fails is named."""
+"""`shiftron preflight` of ranks on the emulator: it passes, and names a host whose GPU is absent or fails."""
 import os
 import unittest
 import unittest.mock

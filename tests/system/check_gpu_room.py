@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs that a GPU has no room for are refused before they train; ranks that share one have a part of its memory each, whatever each is shown."""
+"""Runs that need more memory than a GPU has are refused before they train; ranks that share a GPU get a part of its memory each,
+whatever each is shown."""
 import os
 import re
 import unittest

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The program on the machine that stands in for a GPU: training, stopped and resumed on either device, evaluation, generation, runs that repeat."""
+"""The program on the emulator: training, stopped and resumed on either device, evaluation, generation, reproducible runs."""
 import json
 import os
 import unittest

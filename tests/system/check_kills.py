@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kill -9 of a random rank at random times, and where a step has no row yet: the job ends, nothing stays behind, and what
-comes out at last is the same."""
+"""kill -9 of a random rank at random times, and while a step has no row yet: the job ends, nothing remains, and the final result
+is the same."""
 import fcntl
 import os
 import shutil
@@ -32,7 +32,7 @@ class Kills(SystemTest):
     KILLS, STEPS = 10, 40
 
     def code_of_killed(self, job):
-        """Open MPI 4.1.4 now and then waits for ever behind its last rank ("PMIX ERROR: UNREACHABLE"); it is then ended here."""
+        """Open MPI 4.1.4 sometimes waits forever after its last rank ("PMIX ERROR: UNREACHABLE"); it is then killed here."""
         began = time.monotonic()
         while job.running() and time.monotonic() < began + scaled(40):
             time.sleep(0.02)
@@ -61,7 +61,7 @@ class Kills(SystemTest):
             job = self.train(ranks, settings(run), launcher)
             if kills < self.KILLS:
                 self.wait_for(lambda: len(job.ranks()) == ranks, job)  # a start is given up by mpirun in its own way
-                if self.random.random() < 0.3:  # at its start, else behind some step of those that are left
+                if self.random.random() < 0.3:  # at its start, otherwise after one of the remaining steps
                     target, pause = 0, span / 4
                 else:
                     at = last_step(run)
@@ -154,7 +154,7 @@ class Kills(SystemTest):
         self.assert_gone(15)
 
     def killed(self, run, settings, phrase, count, saved):
-        """Kills a start that waits to print the second line behind the one with `phrase`, once its rows are `count`."""
+        """Kills a start that waits to print the second line after the one with `phrase`, once it has `count` rows."""
         read_end, write_end = os.pipe2(os.O_DIRECT | os.O_CLOEXEC)  # a line is a packet …
         fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)  # … and one fits in
         process = subprocess.Popen([PROGRAM, "train", *options(settings)], stdin=subprocess.DEVNULL, stderr=write_end,

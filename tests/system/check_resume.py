@@ -23,7 +23,7 @@ class Resume(SystemTest):
         whole, parts = self.folder / f"{name}-whole", self.folder / f"{name}-parts"
         self.expect(0, self.train(ranks, self.settings_of(whole, layout, precision)))
         settings = self.settings_of(parts, layout, precision)
-        if precision == "bf16":  # which products are bfloat16's is timed at a run's first start: both go on from one
+        if precision == "bf16":  # a run's first start times which products use bfloat16: both resume from one
             shutil.copytree(step(whole, 0), step(parts, 0))
         self.expect(75, self.train(ranks, {**settings, "train.stop_at": self.STOP}))
         self.assertEqual(set(losses(parts)), set(range(1, self.STOP + 1)))

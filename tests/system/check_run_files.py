@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a run writes and takes: metrics, events, TensorBoard files, memory; help, version, and the plan without a run."""
+"""What a run writes and uses: metrics, events, TensorBoard files, memory; help, version, and the plan without a run."""
 import json
 import pathlib
 import re
@@ -259,7 +259,7 @@ class Words(SystemTest):
             self.assertEqual(printed.count(" parameters ("), 1, printed)
             self.assertIn(text, printed)
             self.assertIn("\nstage 0  embedding, layers 0-1, head  0     1", printed)
-            self.assertEqual(printed.count("all on host "), int(not more), printed)  # of ranks that are there
+            self.assertEqual(printed.count("all on host "), int(not more), printed)  # only for existing ranks
         refused = self.expect(76, self.start(2, ["train", "--dry-run", *options({**settings, "parallel.tp": 4})]))
         self.assertEqual(refused.count("ranks 2 not divisible by tp 4"), 1, refused)
 

@@ -82,7 +82,7 @@ class Signals(SystemTest):
         self.stopped_and_resumed("local-term", "dp2", signal.SIGTERM, "local")
 
     def stops_by_itself(self, name, end, command=lambda words: words):
-        """`end` of the launcher's job: its ranks save, no process stays, and the run goes on from there."""
+        """`end` of the launcher's job: its ranks save, no process stays, and the run resumes from there."""
         ranks, parallel = LAYOUTS["dp2"]
         run = self.folder / name
         settings = {**self.settings(run, train__steps=100000), **parallel}

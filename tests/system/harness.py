@@ -1,4 +1,4 @@
-"""Drives the real program under the real mpirun: a corpus, a tiny model, jobs, and what their runs left."""
+"""Drives the real program under the real mpirun: a corpus, a tiny model, jobs, and the files of their runs."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from time_scale import scaled  # noqa: E402
 
-for number in (signal.SIGINT, signal.SIGHUP):  # whoever runs the tests may ignore them, as under nohup
+for number in (signal.SIGINT, signal.SIGHUP):  # the caller of the tests may ignore them, as under nohup
     signal.signal(number, signal.default_int_handler)
 
 LOCAL = ROOT / "launch" / "local"
@@ -157,7 +157,7 @@ class SystemTest(unittest.TestCase):
 
     def tearDown(self):
         try:
-            self.assert_gone(10)  # a single process has a daemon of Open MPI, which leaves behind it
+            self.assert_gone(10)  # a single process has a daemon of Open MPI, which exits after it
         finally:
             for process in processes():
                 os.kill(process, signal.SIGKILL)

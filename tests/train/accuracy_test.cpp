@@ -1,4 +1,4 @@
-// Accuracy and loss by source, against the most likely tokens as the losses of all tokens show them.
+// Accuracy and loss by source, compared with the most likely tokens according to the losses of all tokens.
 #include <gtest/gtest.h>
 
 #include <array>

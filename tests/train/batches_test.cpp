@@ -1,4 +1,4 @@
-// Which windows an evaluation of fewer sequences than there are windows reads.
+// Which windows an evaluation reads that has fewer sequences than there are windows.
 #include "train/batches.h"
 
 #include <gtest/gtest.h>

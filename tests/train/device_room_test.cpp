@@ -136,7 +136,7 @@ TEST(DeviceRoom, OfAHostItsRanksAreCountedTogether) {
   }
 }
 
-// What is told to take less is planned, and what cannot be is not told.
+// Advice to use less memory has been planned; what cannot be planned is not advised.
 TEST(DeviceRoom, KeysThatHelpAreTold) {
   RunConfig config = config_of({});
   config.train.global_batch = 8;

@@ -1,5 +1,5 @@
-// Where a process is bound. What multiplies bfloat16: one choice for all ranks, kept in a checkpoint, replaced where a
-// processor lacks it.
+// Where a process is bound. Which kernel multiplies bfloat16: one choice for all ranks, kept in a checkpoint, replaced
+// if a processor lacks it.
 #include "train/device.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,7 @@ TEST(BfloatProducts, AreKeptInACheckpoint) {
   EXPECT_EQ(saved_state(json.dump(), "here").bfloat16, Bfloat16Products());
 }
 
-// Threads that are there move too, and new ones follow.
+// Existing threads move too, and new ones follow.
 TEST(Binding, MovesTheProcess) {
   const std::vector<int> before = processors_of_process();
   if (before.size() < 2 || std::getenv("OMP_PROC_BIND") != nullptr) GTEST_SKIP() << "there is nothing to move to";

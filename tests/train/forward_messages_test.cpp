@@ -1,4 +1,4 @@
-// A forward pass alone: a stage that is faster than the next one is held back, as its messages are copies in memory.
+// Only a forward pass: a stage that is faster than the next one is delayed, because its messages are copies in memory.
 #include <gtest/gtest.h>
 
 #include <atomic>

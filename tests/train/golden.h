@@ -1,4 +1,4 @@
-// The float64 PyTorch oracle of tests/reference, and the same training by Trainer.
+// The float64 PyTorch reference of tests/reference, and the same training by Trainer.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Loss, gradients and ten AdamW steps against the oracle of tests/reference, for every form of the shift.
+// Loss, gradients and ten AdamW steps compared with the reference of tests/reference, for every form of the shift.
 #include "train/golden.h"
 
 #include <cmath>

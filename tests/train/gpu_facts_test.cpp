@@ -1,4 +1,4 @@
-// GPUs of a job that are not like the others.
+// GPUs of a job that differ from the others.
 #include "train/gpu_facts.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ TEST(GpuFacts, AreReadFromWhatNvidiaSmiPrints) {
   EXPECT_THAT(facts_of_gpu("0; echo x"), IsEmpty());
 }
 
-// Two hosts of four GPUs that are alike.
+// Two hosts of four identical GPUs.
 std::vector<RankGpu> two_hosts() {
   std::vector<RankGpu> gpus;
   for (int rank = 0; rank < 8; ++rank) {

@@ -1,4 +1,4 @@
-// Pictures of layouts: by hand, within their bounds at any size, and what the run's costs say of a drawing.
+// Pictures of layouts: hand-made cases, within their bounds at any size, and with a run's costs.
 #include "train/layout_picture.h"
 
 #include <gmock/gmock.h>

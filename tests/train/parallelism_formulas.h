@@ -1,5 +1,5 @@
-// The formulas of docs/parallelism.md, in its letters: bytes that a rank hands over in a step, bytes of its training
-// state, and bytes that a layer keeps of a microbatch.
+// The formulas of docs/parallelism.md, with its letters: bytes that a rank sends in a step, bytes of its training
+// state, and bytes that a layer keeps per microbatch.
 #pragma once
 
 #include <algorithm>
@@ -77,7 +77,7 @@ inline int64_t tp_reduce_scatter(const Case& c) {
   const int64_t layers = static_cast<int64_t>(c.layers().size()), first = c.holds(0), last = c.holds(c.pieces() - 1);
   return c.m() * c.layout.tp * c.x() * ((c.full() ? 6 : 4) * layers + first + last);
 }
-// pp: x for each neighbouring piece on another stage: forward behind, gradient before.
+// pp: x for each neighbouring piece on another stage: activations to the next one, gradients to the one before.
 inline int64_t pp_send(const Case& c) {
   int64_t neighbours = 0;
   for (int chunk = 0; chunk < c.chunks(); ++chunk) {
@@ -87,12 +87,13 @@ inline int64_t pp_send(const Case& c) {
   }
   return c.m() * c.x() * neighbours;
 }
-// world: loss, targets, correct ones, stop, attended; a square for embedding, final norm, head; of each layer a square and 12 taps.
+// world: loss, targets, correct ones, stop, attended; a square for embedding, final norm, head; of each layer a square
+// and 12 taps.
 inline int64_t world_all_reduce(const Case& c) {
   return 8 * (5 + 3 + 13 * c.config.model.layers);
 }
 
-// Parameters side by side, and which group holds each beside dp.
+// Parameters side by side, and which group in addition to dp holds each.
 struct Adjacent {
   bool precise = false;                                     // norms and taps: kept in `a` also where b is 2
   std::vector<std::pair<std::string, int64_t>> parameters;  // group or "", elements
@@ -168,7 +169,7 @@ inline std::vector<ExchangedTogether> buckets_of(const Case& c) {
   return closed;
 }
 
-// dp: a of each gradient; with zero 1 also this rank's part of the weights. Behind it, of what this rank updates:
+// dp: a of each gradient; with zero 1 also this rank's part of the weights. After it, of what this rank updates:
 // gradients that other groups hold too.
 inline Bytes exchanged(const Case& c) {
   Bytes bytes;
@@ -235,7 +236,7 @@ inline int64_t kept_by_layer(const Case& c) {
   return 2 * x + 2 * rows * a + attention + (selective ? 0 : 2 * R * c.F() * b);
 }
 
-// What its weight gradients keep beside, where zb-h1 and zb-v put them off.
+// What its weight gradients keep in addition if zb-h1 and zb-v delay them.
 inline int64_t put_off_by_layer(const Case& c) {
   const int64_t R = c.R(), head_dim = c.config.model.head_dim, b = c.b();
   const int64_t usual = 4 * R * c.h() * b + R * (c.H() + 2 * c.K()) * head_dim * b + R * c.F() * b;

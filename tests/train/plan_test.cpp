@@ -1,5 +1,5 @@
-// The plan counts equal microbatches, chunks, blocks and ranks once: it must say what a run that steps through all of
-// them needs, bit for bit, and say it at once for any configuration that is accepted.
+// The plan counts equal microbatches, chunks, blocks and ranks once: it must give exactly what a run that steps through
+// all of them needs, and give it quickly for any accepted configuration.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -105,7 +105,7 @@ TEST(Plan, SaysWhatStagesThatRecomputeDifferentlyTake) {
   expect_planned(config, 8);
 }
 
-// Alike but for what is made again: with as much in flight on every stage, as gpipe has it.
+// The same except for what is recomputed: with equally much in flight on every stage, as in gpipe.
 TEST(Plan, TellsStagesThatRecomputeDifferentlyApart) {
   using enum RecomputeKind;
   RunConfig config = with_layout(small_run(), 1, 6, PipelineKind::gpipe);

@@ -1,4 +1,4 @@
-// What is said of hosts by what their ranks found.
+// What is reported about hosts from what their ranks found.
 #include "train/preflight.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,8 @@ TEST(Preflight, TheOddHostIsNamed) {
   EXPECT_THAT(fault_of(reports), HasSubstr("n0: it cannot write"));
   reports = three_hosts();
   reports[3].data_fault = "cannot open /data/dataset.json";
-  EXPECT_THAT(fault_of(reports), HasSubstr("n1: its rank 1 lacks data that others have: cannot open /data/dataset.json"));
+  EXPECT_THAT(fault_of(reports),
+              HasSubstr("n1: its rank 1 lacks data that others have: cannot open /data/dataset.json"));
   reports = three_hosts();
   reports[5].wrong_products = 3;
   EXPECT_THAT(fault_of(reports), HasSubstr("n2: 3 elements of a matrix product on its rank 1 are wrong"));
@@ -93,7 +94,7 @@ TEST(Preflight, WhereAllHostsShareTheirGpusThatIsTold) {
   EXPECT_EQ(warnings[0].host + ": " + warnings[0].what, "n0: 2 ranks share 1 GPU");
 }
 
-// Which are told as faults of their own.
+// These are reported as separate faults.
 TEST(Preflight, DevicesThatDoNotStartAreNotShared) {
   std::vector<RankReport> reports = on_devices({"a", "b", "c", "", "d", "e"});
   reports[3].device_fault = "cudaSetDevice: no such device";
@@ -120,7 +121,7 @@ TEST(Preflight, WhoSeesTooFewOfTheOthersHasADiskOfItsOwn) {
   EXPECT_THAT(fault_of_unseen("/run", 5, {"n0", "n1", "n2"}), HasSubstr("n0 and 2 more hosts have written"));
 }
 
-// A run that comes back holds most of its steps already, and goes on where the older of them make room.
+// A run that is requeued already holds most of its steps, and continues if removing the older ones frees enough space.
 TEST(Preflight, RoomIsAskedForTheStepsThatComeNext) {
   RunConfig config;
   config.train.steps = 100;
@@ -138,7 +139,7 @@ TEST(Preflight, RoomIsAskedForTheStepsThatComeNext) {
   expect(1, 1, 1);
   config.checkpoint.every = 0;
   expect(0, 1, 1);
-  config.checkpoint.every = 100;  // step 0 goes behind the last one
+  config.checkpoint.every = 100;  // step 0 is removed after the last one
   expect(0, 2, 2);
   expect(1, 1, 1);
 }

@@ -1,5 +1,4 @@
-// Taps that each update projects to [0, 1] (shift.form = project), beside what tests/train/golden_test.cpp says of
-// them.
+// Taps that each update projects to [0, 1] (shift.form = project), in addition to tests/train/golden_test.cpp.
 #include "train/golden.h"
 #include "train/small_model.h"
 
@@ -39,7 +38,7 @@ RunConfig projecting_config(int tp, int pp, int zero) {
   return config;
 }
 
-// The masters behind the last step. What each rank's products read must lie in [0, 1], other ranks' parts too.
+// The masters after the last step. What each rank's products read must lie in [0, 1], other ranks' parts too.
 TensorMap projected(const RunConfig& config, int ranks) {
   TensorMap masters;
   std::mutex mutex;

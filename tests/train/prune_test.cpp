@@ -1,4 +1,4 @@
-// What pruning removes of a run, and what it never does.
+// What pruning removes from a run, and what it never removes.
 #include "train/prune.h"
 
 #include <gmock/gmock.h>
@@ -191,7 +191,7 @@ TEST_F(Prune, OnAFullDisk) {
   EXPECT_TRUE(prune(run_, 1, {}).steps.empty()) << "needs no lock";
 }
 
-// Behind the first look another step has come under the number of the one that was read.
+// After the first look another step has appeared under the number of the one that was read.
 TEST_F(Prune, OnAFullDiskAnotherNewestStepIsRead) {
   const SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "no right to mount";

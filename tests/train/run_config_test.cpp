@@ -1,4 +1,4 @@
-// Levels, texts that read back, JSON, comparison, and the option table against itself.
+// Levels, texts that read back, JSON, comparison, and the consistency of the option table.
 #include "train/run_config.h"
 
 #include <gmock/gmock.h>
@@ -140,7 +140,7 @@ TEST(RunConfig, EveryKeyWritesWhatItRead) {
   }
 }
 
-// Older checkpoints say false; such a run goes on.
+// Older checkpoints say false; such a run resumes.
 TEST(RunConfig, DeterministicWasASwitch) {
   const RunConfig old = config_from_json(R"({"train": {"deterministic": false}})");
   EXPECT_THAT(old.reading_faults, IsEmpty());

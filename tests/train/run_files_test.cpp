@@ -19,7 +19,9 @@
 namespace shiftron {
 namespace {
 
-std::string line_of(int step) { return "{\"step\":" + std::to_string(step) + ",\"loss\":1.5}\n"; }
+std::string line_of(int step) {
+  return "{\"step\":" + std::to_string(step) + ",\"loss\":1.5}\n";
+}
 
 TEST(SupersedeMetrics, MovesLaterAndBrokenLines) {
   const Scratch scratch;
@@ -29,7 +31,8 @@ TEST(SupersedeMetrics, MovesLaterAndBrokenLines) {
   EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(3) + "{\"step\":4,\"lo\n");
   supersede_metrics(scratch.path(), 0);
   EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), "");
-  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(3) + "{\"step\":4,\"lo\n" + line_of(1) + line_of(2));
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"),
+            line_of(3) + "{\"step\":4,\"lo\n" + line_of(1) + line_of(2));
 }
 
 TEST(SupersedeMetrics, IsDoneOnceWhereItWasKilledBetweenItsFiles) {
@@ -177,7 +180,7 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
     std::filesystem::remove(scratch / "run/" + name);
   }
   for (const char* name : {"config.conf", "metrics.jsonl", "metrics.superseded.jsonl", "events.jsonl"}) {
-    ASSERT_EQ(::mkfifo((scratch / "run/" + name).c_str(), 0600), 0);  // whoever opens it waits for a reader
+    ASSERT_EQ(::mkfifo((scratch / "run/" + name).c_str(), 0600), 0);  // opening it waits for a reader
     EXPECT_ERROR(
         open_run(scratch / "run", log), ExitCode::bad_input,
         scratch / "run/" + name + " is a pipe, a socket or a device, where the run keeps a file; move it away");
@@ -190,8 +193,9 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
   ::close(reader);
   std::filesystem::create_symlink("missing", scratch / "link");
   for (const char* name : {"link", "link/"}) {
-    EXPECT_ERROR(open_run(scratch / name, log), ExitCode::bad_input,
-                 std::string(name) + " is a symbolic link to missing, which is not there; mount or make that directory");
+    EXPECT_ERROR(
+        open_run(scratch / name, log), ExitCode::bad_input,
+        std::string(name) + " is a symbolic link to missing, which is not there; mount or make that directory");
   }
   std::filesystem::create_directory_symlink("missing", scratch / "run/checkpoints");
   EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,

@@ -1,4 +1,4 @@
-// What a run tells of a step: the share of the machine that it used, and the same values in both files.
+// What a run reports about a step: the share of the machine that it used, and the same values in both files.
 #include "train/run_report.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(RunReport, APeakThatAStepExceedsIsToldOfNoMore) {
   for (const size_t later : {1, 2}) EXPECT_EQ(told[later].find("GEMM peak"), std::string::npos) << told[later];
 }
 
-// A run that went on behind step 10.
+// A run that continued after step 10.
 TEST(RunReport, TimeLeftIsThatOfTheStepsBehindThisOne) {
   const Scratch scratch;
   RunConfig config = config_in(scratch);
@@ -118,7 +118,7 @@ EvaluationResult with_loss(double loss) {
   return {.all = {.loss = loss, .accuracy = 0.5, .counted = 1}, .sources = {}};
 }
 
-// Beside a full disk no row is lost, and the files are whole behind it.
+// While the disk is full no row is lost, and afterwards the files are whole.
 TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
   const SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "cannot mount a small file system here";

@@ -1,4 +1,4 @@
-// How runs stand, by what their files say.
+// The state of runs, from their files.
 #include "train/run_status.h"
 
 #include <gmock/gmock.h>
@@ -299,7 +299,7 @@ TEST_F(Status, CodesAndClocksThatCannotBe) {
   event(0, "start", kStart);
   event(5, "exit", R"(,"code":"x")");
   EXPECT_EQ(read(6).state, State::failed);
-  event(2, "start", kStart);  // on a host whose clock is behind
+  event(2, "start", kStart);  // on a host whose clock is late
   event(7, "exit", R"(,"code":1e300)");
   const RunStatus status = read(8);
   EXPECT_EQ(status.state, State::failed);
@@ -375,7 +375,7 @@ TEST_F(Status, AnotherLookReadsWhatHasCome) {
   EXPECT_LT(bytes_read() - before, 128 << 10);
 }
 
-// Training has gone on from an older step, or somebody has put another file there.
+// Training has resumed from an older step, or somebody has put another file there.
 TEST_F(Status, ALookSeesThatMetricsWereCut) {
   event(0, "start", kStart);
   RunStatusReader reader(directory_.path());

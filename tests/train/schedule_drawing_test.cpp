@@ -1,4 +1,4 @@
-// Pictures of schedules: well-formed, a box for each action, and what they say.
+// Pictures of schedules: well-formed, a box for each action, and their texts.
 #include "train/schedule_drawing.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Steps that are not taken: a NaN or infinity on one rank, or no target on any, makes all ranks skip together.
+// Skipped steps: a NaN or infinity on one rank, or no target on any, makes all ranks skip together.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -68,8 +68,8 @@ struct Spot {
   int64_t index;
 };
 
-// `poison` spoils one rank in step 2; behind the step `healed` gets its value back, on all ranks, since those that own
-// it give it to others; step 3 must be as if step 2 had never been: the same bits as on ranks that go from step 1 to
+// `poison` spoils one rank in step 2; after the step `healed` gets its value back on all ranks, because its owners send
+// it to the others. Step 3 must be as if step 2 had never been: the same bits as on ranks that go from step 1 to
 // step 3.
 void expect_all_skip(const RunConfig& config, int bad_rank, const std::string& what,
                      const std::function<void(Rank&)>& poison, const std::optional<Spot>& healed = {}) {

@@ -1,4 +1,4 @@
-// Rows of steps are read as a whole parser reads them, of what our own writer and others write.
+// Rows of steps are read as a full parser reads them, both those of our own writer and others.
 #include "train/step_row.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// When a run with an allocation stops.
+// When a run in an allocation stops.
 #include "train/time_limit.h"
 
 #include <gtest/gtest.h>

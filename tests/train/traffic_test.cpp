@@ -1,4 +1,4 @@
-// What plan_memory() counts against the formulas of docs/parallelism.md, to the byte.
+// What plan_memory() counts, compared with the formulas of docs/parallelism.md, to the byte.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// What a trainer says of itself between two steps.
+// What a trainer reports about itself between two steps.
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
@@ -21,7 +21,7 @@ TEST(TrainerState, IsNotToldBeforeTheResultOfTheLastStepIsRead) {
   }
 }
 
-// Also of a step that is told behind the next one.
+// Also for a step that is reported after the next one.
 TEST(TrainerState, TimeCountsFromTheFirstStepToTheEndOfTheOneThatIsTold) {
   const RunConfig config = small_config({});
   const auto world = make_single_world();

@@ -1,4 +1,4 @@
-// Dividing optimizer state over data-parallel ranks (parallel.zero = 1) changes no bit of what is learned.
+// Dividing optimizer state over data-parallel ranks (parallel.zero = 1) changes no bit of the result.
 #include <gtest/gtest.h>
 
 #include "train/small_model.h"

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Holds what ptxas and the machine code say of our CUDA kernels against rules and against the table of docs/gpu-kernels.md.
+"""Checks what ptxas and the machine code say of our CUDA kernels against rules and the table of docs/gpu-kernels.md.
 
     tests/cuda/static/check_static.py [ROOT] [--cache DIRECTORY]     checks
-    tests/cuda/static/check_static.py [ROOT] --write                 writes the table anew
+    tests/cuda/static/check_static.py [ROOT] --write                 updates the table
 
 Compiles src/kernels/*_cuda.cu for every architecture, two at a time, and keeps what it learns by the hash of the sources (default
-ROOT/build/cuda-static). Needs no GPU. Returns 77, and says why, where nvcc or nvdisasm is missing; looks for them in PATH,
+ROOT/build/cuda-static). Needs no GPU. Returns 77, and says why, if nvcc or nvdisasm is missing; looks for them in PATH,
 CUDA_HOME, NVIDIA_WHEELS, build/cuda-tools (launch/install-deps --cuda) and /usr/local/cuda. Rules, which hold for any version of nvcc:
 nothing spills, no local memory, registers of a block fit into a multiprocessor, and a kernel's variant for packs moves its rows by
 accesses of 16 bytes, and from compute capability 9.0 on nothing of global memory is touched before the kernels before it have ended
-(it may be launched while they run). The table is of one version of nvcc; another one is held against the rules alone.
+(it may be launched while they run). The table is of one version of nvcc; another one is only checked against the rules.
 """
 import argparse
 import concurrent.futures
@@ -31,7 +31,7 @@ ARCHITECTURES = {80: (64, 32, 164 << 10), 90: (64, 32, 228 << 10), 100: (64, 32,
 REGISTERS, WARP = 65536, 32
 LOCAL_MEMORY = {"rope_kernel": "angles beyond 10⁵ in float64; runs once, at a run's start"}
 NO_ROWS_WRITTEN = {"statistics_kernel", "first_maximum_kernel", "square_partials_kernel"}  # a number for each block
-SINGLE_ELEMENTS = {"statistics_kernel": 1, "gradient_kernel": 2, "whole_kernel": 3}  # of the target, that a variant for packs accesses beside its rows
+SINGLE_ELEMENTS = {"statistics_kernel": 1, "gradient_kernel": 2, "whole_kernel": 3}  # of the target, that a variant for packs accesses in addition to its rows
 BOTH_WAYS = {"adamw_kernel", "square_partials_kernel"}  # in packs where a tensor of a list lets them, else element by element
 
 OWN_WIDTHS = ("forward_rows", "backward_queries", "backward_keys")  # of attention that cuDNN does not serve: elements of a lane

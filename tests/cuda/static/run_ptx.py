@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Executes our CUDA kernels as nvcc compiled them, on the machine that stands in for a GPU: what the host's compiler makes of the
-same source may be right where nvcc's is not.
+"""Runs our CUDA kernels as nvcc compiled them on the emulator: the host compiler's code for the same source may be right where
+nvcc's is not.
 
     tests/cuda/static/run_ptx.py PROGRAM [ROOT] [--filter FILTER] [--architecture N …]
 
 PROGRAM: build/cuda-machine/tests/cuda_tests; FILTER: its tests (default: own kernels in bfloat16, against their specification). Compiles
 src/kernels/*_cuda.cu to PTX for each architecture, two at a time, and keeps it in ROOT/build/cuda-static. Returns 77, and says why,
-where nvcc is missing.
+if nvcc is missing.
 """
 import argparse
 import concurrent.futures

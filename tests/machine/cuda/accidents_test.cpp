@@ -1,5 +1,5 @@
-// Every call that can fail does, one in each training: it ends with a message that names it, with the right code,
-// without a hang, and gives all back. SHIFTRON_FULL_WALK=1 takes the calls more densely: minutes instead of seconds.
+// Every call that can fail does, one in each training: training ends with a message that names the call, with the right
+// exit code, without a hang, and frees everything. SHIFTRON_FULL_WALK=1 tries more of the calls: minutes, not seconds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Accidents,
                                            CallKind::attention),
                          [](const auto& kind) { return name_of(kind.param); });
 
-// Ranks that are threads: who is left behind ends too.
+// Ranks that are threads: those that are left end too.
 class LostRanks : public ::testing::TestWithParam<CallKind> {};
 
 TEST_P(LostRanks, TheOthersEnd) {

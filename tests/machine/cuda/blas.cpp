@@ -1,7 +1,6 @@
-// A stand-in for the part of cuBLASLt that products use, in plain loops: column-major matrices, sums in float32 that
-// are cut at random. What it does not know or what does not fit is an Error, never a guess; what it does not define
-// does not link. An algorithm with a workspace works in two operations of the stream, so that somebody else's use of it
-// shows.
+// Emulates the part of cuBLASLt that products use, in plain loops: column-major matrices, float32 sums that are split
+// at random. Unknown or inconsistent input is an Error, never a guess; undefined functions do not link. An algorithm
+// with a workspace runs as two operations of the stream, so that another use of the workspace in between shows.
 #include "cuda/blas.h"
 
 #include <atomic>
@@ -164,7 +163,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
       mine.second = operation;
       break;
     default:
-      shiftron::throw_crash(__func__, ": attribute ", static_cast<int>(attribute), " has no stand-in");
+      shiftron::throw_crash(__func__, ": attribute ", static_cast<int>(attribute), " is not emulated");
   }
   machine::write(mine, description);
   return CUBLAS_STATUS_SUCCESS;
@@ -207,7 +206,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   const bool alignment = attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
                          attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES;
   machine::expect(workspace || reductions || alignment, __func__, "attribute ", static_cast<int>(attribute),
-                  " has no stand-in");
+                  " is not emulated");
   machine::expect(value != nullptr && bytes == (workspace ? sizeof(uint64_t) : sizeof(uint32_t)), __func__,
                   "a value of ", bytes, " bytes");
   if (workspace) {
@@ -288,7 +287,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     size_t size, size_t* written) {
   machine::expect(attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, __func__, "attribute ",
-                  static_cast<int>(attribute), " has no stand-in");
+                  static_cast<int>(attribute), " is not emulated");
   machine::expect(value != nullptr && written != nullptr && size == sizeof(uint32_t), __func__, "a value of ", size,
                   " bytes");
   machine::Algorithm algorithm;

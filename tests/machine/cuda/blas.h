@@ -1,4 +1,4 @@
-// The stand-in for cuBLASLt that is linked in its place (blas.cpp): what tests tell it, and ask of it.
+// How tests control and query the emulated cuBLASLt (blas.cpp), which is linked instead of the library.
 #pragma once
 
 #include <cublasLt.h>

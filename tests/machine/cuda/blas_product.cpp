@@ -1,4 +1,4 @@
-// Column-major products in plain loops: sums in float32, cut at random.
+// Column-major products in plain loops: sums in float32, split at random.
 #include "cuda/blas_product.h"
 
 #include <cuda_bf16.h>
@@ -36,7 +36,7 @@ std::vector<float> packed(const Layout& layout, const void* data, bool turned) {
   return values;
 }
 
-// ThreadSanitizer is told what an operation touches; this file need not be instrumented.
+// Reports to ThreadSanitizer what an operation accesses; this file need not be instrumented.
 void state_read_matrix(const Layout& layout, const void* data) {
   for (int64_t column = 0; sanitizer::kThreads && column < layout.columns; ++column) {
     sanitizer::state_read(static_cast<const char*>(data) + column * layout.stride * size_of(layout.type),

@@ -1,4 +1,4 @@
-// One product of the library's stand-in: what its objects hold, what fits together, and the sums themselves.
+// One product of the emulated cuBLASLt: what its objects hold, what fits together, and the sums themselves.
 #pragma once
 
 #include <cublasLt.h>

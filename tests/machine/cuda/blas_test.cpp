@@ -1,4 +1,4 @@
-// The library's stand-in finds what is wrong with a call, and products say what the library refuses.
+// The emulated cuBLASLt finds what is wrong with a call, and products report what the library refuses.
 #include "cuda/blas.h"
 
 #include <cuda_runtime_api.h>
@@ -34,7 +34,7 @@ KernelCase one_case(const std::string& kernel, int64_t rows, int64_t in, int64_t
   throw_crash("no case of ", kernel);
 }
 
-// ---- products on the stand-in ---------------------------------------------------------------------------------------
+// ---- products on the emulator ---------------------------------------------------------------------------------------
 TEST(ProductFaults, EveryRefusedCallSpeaks) {
   const KernelCase call = one_case("matmul_forward", 13, 17, 11);
   for (const char* refused : kCalls) {
@@ -199,7 +199,7 @@ struct Repeated {
   std::vector<std::unique_ptr<DeviceCopy>> copies;
 };
 
-// Products of two streams, whose operations the machine orders as it pleases.
+// Products of two streams, whose operations the emulator orders as it chooses.
 bool two_streams_are_right(CudaDevice& one, CudaDevice& other) {
   const KernelCase of_one = one_case("matmul_forward", 13, 517, 11);
   const KernelCase of_other = one_case("matmul_forward", 17, 131, 19);
@@ -239,7 +239,7 @@ TEST(ProductStreams, ShareNoWorkspace) {
   }
 }
 
-// ---- the stand-in itself --------------------------------------------------------------------------------------------
+// ---- the emulator itself --------------------------------------------------------------------------------------------
 // D [4, 3] = op(A) op(B) of 5 terms, in float32.
 struct Call {
   cublasOperation_t first = CUBLAS_OP_N, second = CUBLAS_OP_N;
@@ -381,7 +381,7 @@ TEST(BlasStandIn, KnowsNoOtherAttributes) {
   cublasLtMatmulDesc_t description = nullptr;
   cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   const int32_t value = CUBLASLT_POINTER_MODE_HOST;
-  expect_fault("attribute 2 has no stand-in", [&] {
+  expect_fault("attribute 2 is not emulated", [&] {
     cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_POINTER_MODE, &value, sizeof(value));
   });
   cublasLtMatmulDescDestroy(description);

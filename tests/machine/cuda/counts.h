@@ -1,4 +1,4 @@
-// What a thread of the host has asked of the machine's runtime: what it waited for, what it allocated and made.
+// What a thread of the host has asked of the emulated runtime: what it waited for, allocated and created.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What kernels find in CUDA's compiler and not in its headers, for any other compiler: names of a thread, barriers,
-// shuffles and votes. The processor (processor.h) is behind them; what is missing here does not compile, such as names
-// of fast arithmetic.
+// What CUDA's compiler provides to kernels without a header, for any other compiler: a thread's indices, barriers,
+// shuffles and votes. The processor (processor.h) implements them; what is missing here does not compile, such as fast
+// arithmetic.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -50,7 +50,8 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, void (*kernel)(Param
   if (executes_compiled_kernels()) {
     Launch compiled = grid;
     compiled.early = false;  // which machine code of older devices knows nothing of
-    return launch(compiled, stream, compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared));
+    return launch(compiled, stream,
+                  compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared));
   }
   return launch(grid, stream, [kernel, ... kept = values] { kernel(kept...); });
 }

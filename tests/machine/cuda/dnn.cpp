@@ -1,6 +1,6 @@
-// A stand-in for the part of cuDNN's backend that attention uses. It stores attributes (dnn_descriptor.h), offers
-// engines of its own, and interprets graphs (dnn_graph.h). What it does not know is an Error, never a guess; what it
-// does not define does not link.
+// Emulates the part of cuDNN's backend that attention uses. It stores attributes (dnn_descriptor.h), offers its own
+// engines, and interprets graphs (dnn_graph.h). Unknown input is an Error, never a guess; undefined functions do not
+// link.
 #include "cuda/dnn.h"
 
 #include <algorithm>
@@ -126,7 +126,7 @@ int64_t get(const Object& object, int name, int64_t requested, void* values) {
       engine.setting = setting;
       return 1;
     }
-    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES: {  // no more than are asked for are told of
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES: {  // returns no more than are asked for
       const size_t count = std::min(setting.knobs.size(), static_cast<size_t>(requested));
       auto from = setting.knobs.begin();
       for (size_t i = 0; i < count; ++i, ++from) {

@@ -1,4 +1,4 @@
-// The stand-in for cuDNN's backend that is linked in its place (dnn.cpp): what tests tell it, and ask of it.
+// How tests control and query the emulated cuDNN backend (dnn.cpp), which is linked instead of cuDNN.
 #pragma once
 
 #include <cudnn_graph.h>

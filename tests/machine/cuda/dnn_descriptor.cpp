@@ -1,4 +1,4 @@
-// What descriptors may have. What is not listed is not interpreted.
+// Which attributes descriptors may have; others are not interpreted.
 #include "cuda/dnn_descriptor.h"
 
 namespace shiftron::machine {

@@ -1,4 +1,4 @@
-// Descriptors of the stand-in for cuDNN's backend: objects with attributes, which know the types of both.
+// Descriptors of the emulated cuDNN backend: objects with attributes, which know the types of both.
 #pragma once
 
 #include <cudnn_graph.h>

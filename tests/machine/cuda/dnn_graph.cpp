@@ -1,4 +1,4 @@
-// Graphs of primitive operations, interpreted one by one in plain loops; of what a graph is for this knows nothing.
+// Graphs of primitive operations, interpreted one by one in plain loops, without knowing what a graph is for.
 #include "cuda/dnn_graph.h"
 
 #include <cuda_bf16.h>
@@ -282,7 +282,7 @@ class Run {
     };
   }
 
-  // Of the sums of a product: memory in float32 is added to by whoever comes, and so is all by some engines.
+  // Sums of a product: additions to float32 memory come in any order, and with some engines all additions do.
   int64_t first_term(const Description& result, int64_t terms) const {
     static std::atomic<int64_t> products{0};
     const bool in_order = repeats_ && (result.is_virtual || result.type != CUDNN_DATA_FLOAT);

@@ -1,4 +1,4 @@
-// Graphs of the stand-in for cuDNN's backend.
+// Graphs of the emulated cuDNN backend.
 #pragma once
 
 #include <functional>

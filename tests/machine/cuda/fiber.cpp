@@ -1,4 +1,4 @@
-// Switches are Boost.Context's, which ask nothing of the system.
+// Switches are Boost.Context's, which need no system calls.
 #include "cuda/fiber.h"
 
 #include <sys/mman.h>

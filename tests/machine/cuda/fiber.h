@@ -1,5 +1,5 @@
-// A stack of its own on which a function runs in turns with others of the same thread of the host. The sanitizers know
-// of it; ThreadSanitizer sees no order in a switch. Included by files that are not instrumented alone.
+// A fiber: a function with its own stack that shares a host thread with others, one running at a time. The sanitizers
+// know it; ThreadSanitizer sees no order in a switch. Only included by files that are not instrumented.
 #pragma once
 
 #include <cstddef>

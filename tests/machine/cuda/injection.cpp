@@ -1,4 +1,4 @@
-// Counters of calls, the environment's wish, and the report at a process's end.
+// Counters of calls, the environment's request, and the report at a process's end.
 #include "machine/cuda/injection.h"
 
 #include <cstdlib>

@@ -1,7 +1,7 @@
-// Calls of CUDA and its libraries that fail because somebody asked for it, and what is not given back.
-// SHIFTRON_MACHINE_FAIL names one call of a process, [RANK/][KIND:]NUMBER: the number-th of a kind, or of all, on that
-// rank or on every one. SHIFTRON_MACHINE_REPORT=FILE has a process write at its end to FILE.RANK, as JSON, which call
-// failed, how many of each kind there were, and what is left.
+// Calls of CUDA and its libraries that fail on request, and resources that are not freed. SHIFTRON_MACHINE_FAIL names
+// one call of a process, [RANK/][KIND:]NUMBER: the number-th of a kind, or of all, on that rank or on every one. With
+// SHIFTRON_MACHINE_REPORT=FILE a process writes at its end to FILE.RANK, as JSON, which call failed, how many calls of
+// each kind there were, and what is not freed.
 #pragma once
 
 #include <array>
@@ -69,8 +69,8 @@ class InjectionScope {
   std::shared_ptr<Injection> before_;
 };
 
-// What a library's call returns instead of doing anything; success (0 in all of them) where it is to go on. Calls of the
-// host alone go on where the device is lost, others do not.
+// What a library's call returns instead of doing anything; success (0 in all libraries) if it is to run. If the device
+// is lost, only calls that concern just the host still run.
 template <typename Status>
 Status injected(CallKind kind, const char* call, Status error) {
   return injection()->strikes(kind, call) ? error : Status{};

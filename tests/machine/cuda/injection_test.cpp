@@ -1,4 +1,4 @@
-// Calls that fail because somebody asked for it: which one does, what it returns, and what a lost device does.
+// Calls that fail on request: which one does, what it returns, and what a lost device does.
 #include "machine/cuda/injection.h"
 
 #include <cublasLt.h>
@@ -144,7 +144,7 @@ TEST(Injection, AFailedKernelLosesTheDevice) {
   EXPECT_EQ(left_behind(), before);
 }
 
-// As the message of a failure that is told late advises.
+// As the message of a failure that is reported late advises.
 TEST(Injection, ALaunchThatBlocksIsNamed) {
   restart_device({});
   cudaStream_t stream = nullptr;

@@ -1,5 +1,5 @@
-// Mappings with a page that nobody has at either end. They are made by raw system calls: for ThreadSanitizer an address
-// has one life.
+// Mappings between two inaccessible pages. They are created by raw system calls: ThreadSanitizer expects an address to
+// be used once.
 #include "machine/cuda/memory.h"
 
 #include <signal.h>

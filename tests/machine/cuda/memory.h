@@ -1,6 +1,6 @@
-// Memory of the machine's device, and pinned memory: filled with NaN (above 1 GiB: with zeros, where somebody looks),
-// ending at a page that nobody has, at addresses that never come again. That of the device is closed to all but
-// operations. Included by files that are not instrumented alone.
+// Memory of the emulated device, and pinned memory: filled with NaN (above 1 GiB: with zeros, on access), ending at an
+// inaccessible page, at addresses that are never reused. Only operations can access device memory. Only included by
+// files that are not instrumented.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
-// In place of libnccl, between threads and processes of one host, the part of it that the product uses; what is missing
-// does not link. An operation is done when the heads of the streams of all whom it concerns have met. Stricter than
-// NCCL: one stream for a communicator; a group of calls is messages of one communicator; calls that do not fit each
-// other, and ranks of which none can go on, are a fault; where a rank gives up, what the others do is one too, as
-// NCCL's would go on for ever. Not instrumented.
+// Replaces the part of libnccl that the product uses, between threads and processes of one host; other functions do not
+// link. An operation runs when it is at the head of the streams of all its ranks. Stricter than NCCL: a communicator
+// has one stream; a group of calls is messages of one communicator; calls that do not match, and ranks of which none
+// can continue, are a fault; if a rank gives up, so is what the others do, where NCCL would wait forever. Not
+// instrumented.
 #include "machine/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
@@ -217,7 +217,7 @@ ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const NcclCall& call) {
   CHECK(comm != nullptr, text_of(call), " without a communicator");
   const size_t bytes = call.bytes();
   CHECK(call.reduction == ncclSum || call.reduction == ncclMax, "NCCL's reduction ", static_cast<int>(call.reduction),
-        " has no stand-in");
+        " is not emulated");
   CHECK(call.peer >= 0 && call.peer < comm->clique->size(), text_of(call), " among ", comm->clique->size());
   CHECK(!call.is_message() || call.peer != comm->clique->rank(), text_of(call), ", which is this rank");
   if (call.kind == NcclKind::all_reduce || call.kind == NcclKind::broadcast) {
@@ -272,7 +272,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   const Hidden hidden;
   const ncclConfig_t expected = NCCL_CONFIG_INITIALIZER;
   CHECK(config != nullptr && config->size == expected.size && config->magic == expected.magic, "NCCL's configuration");
-  CHECK(config->blocking == 1, "a communicator of NCCL that does not block has no stand-in");
+  CHECK(config->blocking == 1, "a communicator of NCCL that does not block is not emulated");
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
   if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
@@ -316,7 +316,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// What is under way, and what is behind it in the stream, ends as if it were done. Taking the communicator down may
+// Running operations, and those after them in the stream, end as if they were done. Destroying the communicator may
 // wait for the device, and so for operations of others, which end if they are aborted in the same group.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Hidden hidden;
@@ -349,7 +349,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
     case ncclRemoteError:
       return "a peer is lost";
     default:
-      return "an error that the stand-in does not return";
+      return "an error that the emulator does not return";
   }
 }
 

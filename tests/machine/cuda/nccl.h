@@ -1,4 +1,4 @@
-// How what stands in for NCCL behaves where NCCL promises nothing, and ranks that are lost.
+// How the emulated NCCL behaves where NCCL promises nothing, and ranks that are lost.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 namespace shiftron::machine {
 
 struct NcclOptions {
-  uint64_t seed = 0;              // of the order in which ranks are added, drawn anew for every sum and communicator
+  uint64_t seed = 0;              // of the order in which ranks are added, drawn for every sum and communicator
   bool fixed_sums = false;        // that order follows from the devices and the number of elements, as NCCL's does
-  bool rounds_every_sum = false;  // sums of bfloat16 are rounded behind every rank, as where they go round a ring
-  int lost_rank = -1;             // of every communicator: its operations begin and never go on
+  bool rounds_every_sum = false;  // bfloat16 sums are rounded after every rank, as in a ring
+  int lost_rank = -1;             // of every communicator: its operations begin and never finish
   bool loss_is_told = false;      // to communicators of the other ranks, by ncclCommGetAsyncError; where a process
                                   // ends it always is
   // Bytes of the device that a connection of one channel takes: the buffers of NCCL 2.28's three protocols. 0: no
   // communicator takes any.
   size_t memory_of_connection = (size_t{512} << 10) + 4'915'200 + (size_t{4} << 20);
-  const char* refusal = nullptr;  // what is told of a communicator that is not made, in an error of the system
+  const char* refusal = nullptr;  // the reason given if a communicator is not created, in a system error
   double patience = 20;           // seconds in which a rank that makes a communicator waits for the others
 };
 

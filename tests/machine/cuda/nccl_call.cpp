@@ -25,7 +25,7 @@ size_t bytes_of(ncclDataType_t type) {
     case ncclFloat64:
       return 8;
     default:
-      throw_crash("NCCL's type ", static_cast<int>(type), " has no stand-in");
+      throw_crash("NCCL's type ", static_cast<int>(type), " is not emulated");
   }
 }
 

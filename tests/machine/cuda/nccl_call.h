@@ -1,5 +1,5 @@
-// Calls of NCCL, as its stand-in keeps and compares them, and sums of ranks. Included by files that are not
-// instrumented alone.
+// Calls of NCCL, as the emulator keeps and compares them, and sums of ranks. Only included by files that are not
+// instrumented.
 #pragma once
 
 #include <nccl.h>
@@ -23,7 +23,7 @@ struct NcclCall {
 
   bool is_message() const { return kind == NcclKind::send || kind == NcclKind::recv; }
   bool fits(const NcclCall& other) const;  // the same call of two ranks, no message
-  size_t bytes() const;                    // of `count` elements; a fault where the type has no stand-in
+  size_t bytes() const;                    // of `count` elements; a fault if the type is not emulated
   size_t bytes_read(int rank, int ranks) const;
   size_t bytes_written(int ranks) const;
 };
@@ -32,7 +32,7 @@ const char* name_of(NcclKind kind);
 std::string text_of(const NcclCall& call);
 
 // Elements [first, first + count) of the call's reduction, ranks in this order; bfloat16 is added in float32 and
-// rounded once, or behind every rank.
+// rounded once, or after every rank.
 void reduce_ranks(const NcclCall& call, const std::vector<const void*>& sources, size_t first,
                   const std::vector<int>& order, bool rounds_every_sum, void* to);
 

@@ -1,6 +1,6 @@
-// A rank's stream posts its calls with copies of what they read; whoever comes last for some calls does them, among the
-// copies; each rank takes its results. What NCCL may do at any time is done at the worst: operands are read at the
-// start, and must still be the same at the end; results are NaN until then.
+// A rank's stream posts its calls with copies of what they read; the last rank to arrive for some calls computes them
+// on the copies; each rank takes its results. What NCCL may do at any time happens at the worst time: operands are read
+// at the start and must still be the same at the end; results are NaN until then.
 #include "machine/cuda/nccl_clique.h"
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ bool overlap(const void* one, size_t one_bytes, const void* two, size_t two_byte
 
 Clique::Clique(std::shared_ptr<Segment> segment, int rank, int size, const NcclOptions& options)
     : segment_(std::move(segment)), table_(segment_->table()), rank_(rank), size_(size), options_(options) {
-  CHECK(size <= kMostRanks, "a communicator of ", size, " ranks; the stand-in has room for ", kMostRanks);
+  CHECK(size <= kMostRanks, "a communicator of ", size, " ranks; the emulator's limit is ", kMostRanks);
 }
 
 // ---- ranks that come and go -----------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ void Clique::perform(const std::vector<NcclCall>& calls) {
 }
 
 void Clique::post(const std::vector<NcclCall>& calls) {
-  CHECK(calls.size() <= kMostCalls, "a group of ", calls.size(), " calls; the stand-in has room for ", kMostCalls);
+  CHECK(calls.size() <= kMostCalls, "a group of ", calls.size(), " calls; the emulator's limit is ", kMostCalls);
   Seat& mine = seat(rank_);
   size_t used = 0;
   const auto place = [&](size_t bytes) { return std::exchange(used, used + (bytes + 63) / 64 * 64); };
@@ -171,7 +171,7 @@ void Clique::post(const std::vector<NcclCall>& calls) {
     const size_t read = call.bytes_read(rank_, size_), written = call.bytes_written(size_);
     Posted& posted = mine.posted[i];
     posted = {.call = call, .input = place(read), .output = place(written), .done = false};
-    CHECK(used <= kSeatBytes, text_of(call), ": the stand-in has no room for it");
+    CHECK(used <= kSeatBytes, text_of(call), ": the emulator has no memory for it");
     std::byte* input = segment_->copies(rank_) + posted.input;
     if (read > 0) std::memcpy(input, call.from, read);
     if (written > 0) std::memset(call.to, 0xFF, written);
@@ -230,7 +230,7 @@ std::string Clique::told_by(int rank) {
   return "; rank " + std::to_string(rank) + " is at " + text_of(first->call);
 }
 
-// Whether neither this rank nor the other will go on.
+// Whether neither this rank nor the other can continue.
 void Clique::find_misfit(int other) {
   if (!seat(other).waits || other == rank_ || table_.fault[0] != 0) return;
   const NcclCall *mine = collective(rank_), *theirs = collective(other);

@@ -1,4 +1,4 @@
-// Where the ranks of a communicator meet: one rank's view. Included by files that are not instrumented alone.
+// Where the ranks of a communicator meet, as one rank sees it. Only included by files that are not instrumented.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ class Clique {
   Clique(std::shared_ptr<Segment> segment, int rank, int size, const NcclOptions& options);
 
   enum class Joined { all, not_all, two_on_one_device };
-  // Returns when all ranks have come, or do not; what is told of it goes to `details`.
+  // Returns when all ranks have come, or will not come; `details` gets the reason.
   Joined join(uint64_t host, int device, std::string& details);
 
   // On the host, before calls are handed over: NCCL connects two ranks for messages of one direction at the first, and
-  // each host waits for the other's. False where a peer does not come; what is told of it goes to `details`.
+  // each host waits for the other's. False if a peer does not come; `details` gets the reason.
   bool connect(const std::vector<NcclCall>& calls, std::string& details);
 
   // In an operation of the rank's stream: returns when all calls are done, or the rank's communicator was aborted.

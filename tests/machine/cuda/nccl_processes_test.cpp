@@ -1,4 +1,4 @@
-// NCCL's stand-in between processes: this one, with ranks that are threads, and another that it starts and kills.
+// The emulated NCCL between processes: this one, with ranks that are threads, and another that it starts and kills.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// A rank of communicators over NCCL on its stand-in, a thread or a process, and what each must do.
+// A rank of communicators over the emulated NCCL, a thread or a process, and what each must do.
 #pragma once
 
 #include <memory>

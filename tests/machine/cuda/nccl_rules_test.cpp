@@ -1,4 +1,5 @@
-// NCCL's rules, each broken once: the stand-in says so. Order of calls, counts and missing groups are in nccl_test.cpp.
+// NCCL's rules, each broken once: the emulator reports it. Order of calls, counts and missing groups are in
+// nccl_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -158,7 +159,7 @@ TEST(NcclRules, AGroupIsOfMessages) {
               HasSubstr("a group of calls with all_reduce"));
 }
 
-// Whoever looks at a result before its event finds nothing that could pass for one.
+// A result that is read before its event cannot be taken for a valid one.
 TEST(NcclRules, AResultIsNotThereBeforeItsTime) {
   if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
   std::vector<float> found(16, 0);

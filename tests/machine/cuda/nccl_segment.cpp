@@ -1,4 +1,4 @@
-// A file of memory without a name, mapped by raw system calls: for ThreadSanitizer its addresses are nobody's.
+// A file in memory without a name, mapped by raw system calls, so that ThreadSanitizer ignores its addresses.
 #include "machine/cuda/nccl_segment.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-// Memory that the ranks of a communicator share, be they threads or processes of one host: where each puts what its
-// stream is at, and copies of operands. It has no name that could be left behind: peers find it among the open files of
-// the process that made it, and it is gone with the last of them. Included by files that are not instrumented alone.
+// Memory that the ranks of a communicator share, whether they are threads or processes of one host: what each rank's
+// stream has reached, and copies of operands. It has no name that could remain: peers find it among the open files of
+// the process that created it, and it is freed with the last of them. Only included by files that are not instrumented.
 #pragma once
 
 #include <pthread.h>
@@ -38,7 +38,7 @@ struct Seat {
   Posted posted[kMostCalls];
 };
 
-// All zero but for the lock at first.
+// At first all zero except the lock.
 struct Table {
   pthread_mutex_t lock;  // of all below
   uint64_t key;

@@ -1,4 +1,4 @@
-// Communicators over NCCL on its stand-in: the conformance suite, ranks that disagree, ranks that are lost.
+// Communicators over the emulated NCCL: the conformance suite, ranks that disagree, ranks that are lost.
 #include "machine/cuda/nccl.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ void run_ranks(int ranks, const MachineOptions& machine, const NcclOptions& nccl
   });
 }
 
-// What the first rank to fail is told.
+// What the first rank to fail reports.
 std::string failure(int ranks, const NcclOptions& nccl, const std::function<void(NcclRank&)>& body,
                     Order order = Order::late, double patience = 20) {
   try {
@@ -69,7 +69,7 @@ TEST(Nccl, GroupsInReversedOrder) {
             [](NcclRank& rank) { conformance::check_groups(rank.tested, 3); });
 }
 
-// The stand-in's sums are in no rank's order, or the suite would not show that nobody leans on one.
+// The emulator's sums are in no rank's order; otherwise the suite would not show that nothing depends on one.
 TEST(Nccl, SumsAreInNoOrderThatIsKept) {
   EXPECT_THAT(failure(4, {},
                       [](NcclRank& rank) {
@@ -284,7 +284,7 @@ TEST(NcclFaults, ARankMakesNoCommunicator) {
               HasSubstr("group more, rank 0 of 2, ncclCommInitRankConfig: not all ranks came"));
 }
 
-// What its user can mend is no lost peer.
+// What the user can fix does not count as a lost peer.
 TEST(NcclFaults, WhatNcclSaysOfItsHostIsNoLostPeer) {
   const auto code_of = [](const char* refusal) {
     try {
@@ -319,7 +319,7 @@ TEST(NcclFaults, CallsThatDoNotBlockAreRefused) {
   unsetenv("NCCL_COMM_BLOCKING");
 }
 
-// Two groups of which each waits for a rank that is lost, one behind the other in the caller's stream.
+// Two groups of which each waits for a rank that is lost, one after the other in the caller's stream.
 TEST(NcclFaults, AllGroupsAreAbandonedTogether) {
   for (const Order order : kOrders) {
     run_ranks(2, {.order = order, .patience = scaled(20)}, {.lost_rank = 1}, [](NcclRank& rank) {
@@ -349,7 +349,7 @@ float looked_at(Order order, OrderFault fault) {
     if (fault == OrderFault::none) work.wait(own.stream);
     if (fault == OrderFault::operand_written_again) own.fill(tensor, std::vector<float>{5});
     const std::vector<float> read = own.read_in_stream<float>(tensor);
-    rank.control->barrier();  // else a host that goes on has the other's operations done
+    rank.control->barrier();  // otherwise a host that continues runs the other's operations
     work.wait(own.stream);
     own.finish();
     if (rank.world->rank() == 0) found = read[0];

@@ -1,5 +1,5 @@
-// Threads meet here: who comes last lets the others go on, and whoever has to wait chooses who goes on meanwhile. Not
-// instrumented; what fibers touch here is neither allocated nor freed by them.
+// Threads meet here: the last to arrive lets the others continue, and one that has to wait chooses who runs meanwhile.
+// Not instrumented; what fibers access here is neither allocated nor freed by them.
 #include "cuda/processor.h"
 
 #include <bit>
@@ -53,7 +53,7 @@ struct Thread {
   const int number;
   Deed deed;
   uint64_t brought = 0, result = 0;
-  int source = 0;  // a lane
+  int source = 0;        // a lane
   bool awaited = false;  // the kernels before its own
 };
 
@@ -247,7 +247,7 @@ void Processor::end() {
   go_on();
 }
 
-// Whoever is next goes on, or the host behind the last one; returns when the current thread does.
+// Runs the next thread, or after the last one the host; returns when the current thread continues.
 void Processor::go_on() {
   Thread& self = *threads_[current_];
   if (ended_ == count_) {
@@ -263,7 +263,7 @@ void Processor::go_on() {
   }
 }
 
-// The first that can go on behind `number`, around the block; −1: none.
+// The first that can continue after `number`, around the block; −1: none.
 int Processor::ready_behind(int number) const {
   for (int step = 0; step <= warps_count_; ++step) {
     const int warp = (number / kWarp + step) % warps_count_;
@@ -334,7 +334,7 @@ bool Processor::all_here(int warp, const Deed& deed) {
   return true;
 }
 
-// Nobody can go on: who waits for whom in vain.
+// No thread can continue: reports who waits for whom.
 void Processor::explain_stop() {
   for (int i = 0; i < warps_count_; ++i) {
     for (unsigned waiting = warps_[i].waiting; waiting != 0; waiting &= waiting - 1) {
@@ -419,7 +419,7 @@ std::string Processor::describe(const Thread& thread) const {
   return text + " at " + thread.deed.place.file_name() + ":" + std::to_string(thread.deed.place.line());
 }
 
-// Throws, and leaves fibers in the middle of things behind.
+// Throws, and leaves fibers that have not finished.
 void Processor::report(int set) {
   std::string text = std::string("kernel ") + name_ + ", block (" + std::to_string(blockIdx.x) + ", " +
                      std::to_string(blockIdx.y) + "): " + fault_.text;

@@ -3,8 +3,8 @@
 // places where they met: threads at different barriers, or ended before one; a lane outside of its mask, lanes that
 // meet at different places or with different masks, a shuffle from outside of the mask; writes beyond a shared array,
 // more than 48 KiB of those, bytes of a launch beyond 48 KiB that its kernel was not allowed, blocks of more than 1,024
-// threads; a thread that ends without having waited for the kernels before its own, where it may run beside them.
-// ThreadSanitizer is told of the order that barriers make within a block, and of none between blocks.
+// threads; a thread that ends without having waited for the kernels before its own, although it may run at the same
+// time. ThreadSanitizer learns of the order that barriers make within a block, and of none between blocks.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace shiftron::machine {
 
 enum class WarpOrder {
-  forward,  // each thread in turn goes on to its next meeting
+  forward,  // each thread in turn runs to its next meeting
   reverse,
   random,
-  stay,   // a warp goes on as long as it can
+  stay,   // a warp runs as long as it can
   mixed,  // each block in one of these
 };
 
@@ -35,8 +35,8 @@ ProcessorOptions processor_options();
 std::map<std::string, int64_t> launches();
 void clear_launches();
 
-// Calls thread_body in every thread; `name` is told in faults, blocks have `shared` bytes of the launch. Without an
-// allowance these and the kernel's arrays have 48 KiB together, else 227. `early`: see Launch.
+// Calls thread_body in every thread; faults print `name`; blocks have `shared` bytes of the launch. Without an
+// allowance these and the kernel's arrays have 48 KiB together, otherwise 227. `early`: see Launch.
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
                   int64_t shared = 0, bool allowed = true, bool early = false);
 

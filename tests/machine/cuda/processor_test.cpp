@@ -1,4 +1,4 @@
-// Kernels that are right, and the same ones with a fault planted: each must be found by the processor, by a wrong
+// Correct kernels, and the same ones with an injected fault: each fault must be found by the processor, by a wrong
 // value, or by a sanitizer.
 #include "cuda/processor.h"
 
@@ -236,7 +236,7 @@ void expect_fault(const std::vector<std::string>& parts) {
 
 const std::string kHere = std::string(" at ") + __FILE__ + ":";
 
-// found[thread], of what lanes bring to each other: their numbers, times 10 but for votes.
+// found[thread], from what lanes exchange: their numbers, times 10 except for votes.
 __global__ void exchange(int* found) {
   constexpr unsigned kAll = 0xFFFFFFFFu;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, brought = 10 * lane;

@@ -1,6 +1,6 @@
-// PTX, what nvcc makes of a kernel before the driver makes machine code of it, in a form that can be executed (NVIDIA, "PTX
-// ISA" 9.0; the numbers of its sections stand beside what follows them). Of its instructions those that our kernels
-// contain; any other is a fault when it is read, so that none is passed over.
+// Executes PTX, which nvcc compiles a kernel to and the driver turns into machine code (NVIDIA, "PTX ISA" 9.0; code
+// that follows a section names its number). Only the instructions that our kernels contain; reading any other is a
+// fault, so that none is ignored.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,21 @@ struct Symbol {
 };
 
 // Of the thread.
-enum class Special : uint8_t { tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y,
-                               nctaid_z, laneid };
+enum class Special : uint8_t {
+  tid_x,
+  tid_y,
+  tid_z,
+  ntid_x,
+  ntid_y,
+  ntid_z,
+  ctaid_x,
+  ctaid_y,
+  ctaid_z,
+  nctaid_x,
+  nctaid_y,
+  nctaid_z,
+  laneid
+};
 
 struct Operand {
   enum class What : uint8_t { none, slot, number, symbol, special, sink } what = What::none;
@@ -42,15 +55,65 @@ struct Operand {
 };
 
 enum class Op : uint8_t {
-  move, pack, load, store, to_generic, add, subtract, multiply, multiply_high, multiply_wide, multiply_add,
-  multiply_high_add, divide, remainder, minimum, maximum, absolute, negate, conjunction, disjunction, exclusion,
-  complement, shift_left, shift_right, funnel_shift, permute, reverse_bits, leading_zeros, highest_bit, bits_set, fused,
-  exponential, reciprocal, square_root, compare, select, convert, branch, leave, call, barrier, warp_barrier, earlier_kernels, shuffle,
+  move,
+  pack,
+  load,
+  store,
+  to_generic,
+  add,
+  subtract,
+  multiply,
+  multiply_high,
+  multiply_wide,
+  multiply_add,
+  multiply_high_add,
+  divide,
+  remainder,
+  minimum,
+  maximum,
+  absolute,
+  negate,
+  conjunction,
+  disjunction,
+  exclusion,
+  complement,
+  shift_left,
+  shift_right,
+  funnel_shift,
+  permute,
+  reverse_bits,
+  leading_zeros,
+  highest_bit,
+  bits_set,
+  fused,
+  exponential,
+  reciprocal,
+  square_root,
+  compare,
+  select,
+  convert,
+  branch,
+  leave,
+  call,
+  barrier,
+  warp_barrier,
+  earlier_kernels,
+  shuffle,
   vote
 };
 
 enum class Comparison : uint8_t { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
-enum class Rounding : uint8_t { none, nearest, zero, down, up, nearest_integer, zero_integer, down_integer, up_integer };
+enum class Rounding : uint8_t {
+  none,
+  nearest,
+  zero,
+  down,
+  up,
+  nearest_integer,
+  zero_integer,
+  down_integer,
+  up_integer
+};
 enum class ShuffleMode : uint8_t { up, down, butterfly, index };
 enum class VoteMode : uint8_t { all, any, ballot };
 
@@ -92,8 +155,8 @@ struct Module {
 // Throws Error(crash) with the line for whatever it does not know.
 Module read(const std::string& text, const std::string& name);
 
-// Of one thread, at the machine's (device_shim.h): blockIdx and its like are taken from there, barriers, shuffles and votes
-// meet there, and addresses are the host's. `parameters`: the bytes of each; `shared`: of the launch.
+// For one thread, using the emulator's (device_shim.h): blockIdx and its like are taken from there, barriers, shuffles
+// and votes meet there, and addresses are the host's. `parameters`: the bytes of each; `shared`: of the launch.
 void execute(const Function& kernel, const std::vector<std::vector<std::byte>>& parameters, int64_t shared);
 
 }  // namespace shiftron::machine::ptx

@@ -1,4 +1,4 @@
-// What instructions of PTX make of the bits in registers.
+// What PTX instructions compute from the bits in registers.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,8 @@ class Reader {
         ++at_;
         return true;
       }
-      const bool header = statement_.find(".entry") != std::string::npos || statement_.find(".func") != std::string::npos;
+      const bool header =
+          statement_.find(".entry") != std::string::npos || statement_.find(".func") != std::string::npos;
       if (letter == '{' && header) break;  // its body begins
       if (letter == ';' || (letter == ':' && depth == 0 && trimmed(statement_).starts_with('$'))) {
         if (letter == ':') statement_ += ':';
@@ -115,7 +116,8 @@ class Reader {
   }
 
   // ".shared .align 4 .b8 NAME[128]", ".param .u64 NAME", ".global .align 8 .b8 NAME[3] = {1, 2, 3}"
-  Symbol* take_symbol(const std::string& declaration, std::map<std::string, std::unique_ptr<Symbol>>& into, bool inside) {
+  Symbol* take_symbol(const std::string& declaration, std::map<std::string, std::unique_ptr<Symbol>>& into,
+                      bool inside) {
     auto symbol = std::make_unique<Symbol>();
     const size_t equals = declaration.find('=');
     std::istringstream words(declaration.substr(0, equals));
@@ -166,7 +168,7 @@ class Reader {
     if (symbol->space == Space::shared) symbol->offset = static_cast<size_t>(++shared_) << 20;
     Symbol* const made = symbol.get();
     auto& place = into[symbol->name];
-    if (place != nullptr) {  // of a scope that ended: calls name theirs alike
+    if (place != nullptr) {  // from a scope that ended: calls use the same names
       CHECK(place->space == Space::parameter && symbol->space == Space::parameter, symbol->name, " is declared twice");
       retired_.push_back(std::move(place));
     }
@@ -188,7 +190,7 @@ class Reader {
     const std::string name = trimmed(rest.substr(0, open));
     auto& place = module_.functions[name];
     if (place == nullptr) place = std::make_unique<Function>();
-    if (at_ >= text_.size() || text_[at_] != '{') return;  // told of in advance
+    if (at_ >= text_.size() || text_[at_] != '{') return;  // a forward declaration
     CHECK(place->code.empty(), "a second body");
     function_ = place.get();
     function_->name = name;
@@ -211,7 +213,8 @@ class Reader {
       function_->code[instruction].target = labels_[label];
     }
     function_->slots = static_cast<int>(slots_.size());
-    for (auto& symbol : retired_) function_->symbols["(retired) " + std::to_string(function_->symbols.size())] = std::move(symbol);
+    for (auto& symbol : retired_)
+      function_->symbols["(retired) " + std::to_string(function_->symbols.size())] = std::move(symbol);
     retired_.clear();
     function_ = nullptr;
   }
@@ -227,7 +230,8 @@ class Reader {
     } else if (const auto special = special_of(word)) {
       operand.what = Operand::What::special;
       operand.special = *special;
-    } else if (word.starts_with('%') || registers_.count(word) > 0) {  // nvcc's own have a %, headers' in an inner scope none
+    } else if (word.starts_with('%') ||
+               registers_.count(word) > 0) {  // nvcc's own have a %, headers' in an inner scope none
       CHECK(is_register(word), "the register ", word);
       operand.what = Operand::What::slot;
       operand.slot = slots_.try_emplace(word, static_cast<int>(slots_.size())).first->second;

@@ -14,7 +14,7 @@ namespace shiftron::machine::ptx {
 std::string without_comments(const std::string& text);
 std::string trimmed(const std::string& text);
 std::vector<std::string> split(const std::string& text, char by);
-// Parts that commas part, but for those within brackets of any kind.
+// The parts between commas; commas within brackets of any kind do not count.
 std::vector<std::string> listed(const std::string& text);
 
 // Nothing where the word is no such thing.

@@ -1,4 +1,4 @@
-// Queues, buffers and copies of CUDA, in every order of the machine's streams.
+// Queues, buffers and copies of CUDA, in every order of the emulator's streams.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -159,7 +159,7 @@ TEST_P(CudaStream, MemoryThatIsFreeIsTold) {
   EXPECT_EQ(cuda::device_room().total, kDeviceBytes);
 }
 
-// Where nobody has waited the machine says that an operation touches freed memory.
+// If nobody has waited, the emulator reports that an operation accesses freed memory.
 TEST_P(CudaStream, MemoryOfAFailureIsFreedBehindItsOperations) {
   const auto fail = [&] {
     const Buffer buffer(DeviceKind::cuda, 256, ledger_, "parameters");

@@ -1,7 +1,8 @@
-// In place of libcudart, the part of it that the product uses; what is missing does not link. Streams are queues of the
-// late machine. Stricter than CUDA: no default stream; streams that block no other; asynchronous copies between pinned
-// memory and one allocation of the device, in the direction stated; no wait for what was never recorded; nothing is
-// freed or destroyed under an operation, though cudaFree waits for all of them; threads use what is of their own device.
+// Replaces the part of libcudart that the product uses; other functions do not link. Streams are queues of the late
+// scheduler. Stricter than CUDA: no default stream; no stream blocks another; asynchronous copies are between pinned
+// memory and one allocation of the device, in the stated direction; no wait for an event that was never recorded;
+// nothing is freed or destroyed during an operation, although cudaFree waits for all of them; threads only use their
+// own device.
 #include <cuda_runtime_api.h>
 #include <signal.h>
 
@@ -76,7 +77,7 @@ int64_t memory_of_environment() {
 
 struct Runtime {
   Runtime() { memory.limit = static_cast<size_t>(memory_of_environment()); }
-  std::mutex lock;  // of all but the machine; never held while an operation may run
+  std::mutex lock;  // of everything but the scheduler; never held while an operation may run
   std::shared_ptr<Machine> machine = std::make_shared<Machine>(options_of_environment());
   bool helped = false;  // by help_streams()
   std::set<cudaStream_t> streams;
@@ -344,7 +345,7 @@ void help_streams() {
   quiet_thread([machine] {
     while (locked([&](Runtime& on) { return on.machine == machine; })) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      const Call call("the machine's thread");
+      const Call call("the emulator's thread");
       machine->relieve();
     }
   }).detach();
@@ -583,7 +584,7 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"}};
 
 static const ErrorText& text_of(cudaError_t error) {
-  constexpr static ErrorText kOther{cudaErrorUnknown, "another error", "an error that the machine does not return"};
+  constexpr static ErrorText kOther{cudaErrorUnknown, "another error", "an error that the emulator does not return"};
   const auto* const found = std::ranges::find(kErrors, error, &ErrorText::error);
   return found == std::end(kErrors) ? kOther : *found;
 }
@@ -625,7 +626,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
   CHECK(device >= 0 && device < devices(), "cudaGetDeviceProperties of device ", device);
   *properties = {};
-  std::snprintf(properties->name, sizeof(properties->name), "software machine");
+  std::snprintf(properties->name, sizeof(properties->name), "CUDA emulator");
   const Gpu gpu = shown_gpus()[static_cast<size_t>(device)];
   properties->uuid.bytes[0] = static_cast<char>(gpu.number);
   properties->uuid.bytes[1] = static_cast<char>(gpu.slice);

@@ -1,5 +1,5 @@
-// What the machine's runtime refuses and finds: a training loop of three streams with one planted fault, calls that
-// CUDA would let pass, memory that the host or nobody may touch.
+// What the emulated runtime refuses and finds: a training loop of three streams with one injected fault, calls that
+// CUDA would accept, memory that the host or nobody may access.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ struct Slot {
   EventOfLoop copied, read, exchanged;
 };
 
-// The body of what stands in for a kernel.
+// The body of an emulated kernel.
 void multiply_add(cudaStream_t stream, int64_t* out, const int64_t* in, int64_t factor, int64_t keep) {
   run_in_stream(stream, [=] {
     for (int i = 0; i < kLoopElements; ++i) out[i] = (keep == 0 ? 0 : keep * out[i]) + factor * in[i];

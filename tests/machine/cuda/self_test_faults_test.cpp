@@ -1,4 +1,4 @@
-// The self-test where a kernel costs a device its context, as an illegal address does: every later call there fails.
+// The self-test if a kernel destroys a device's context, as an illegal address does: every later call there fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// A zone stands before the first array and behind each: poisoned, or holding what nobody writes.
+// A red zone lies before the first array and after each: poisoned, or filled with a value that nobody writes.
 #include "cuda/shared_memory.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// The shared memory of a block on the host: arrays with zones between them. Included by files that are not instrumented
-// alone.
+// The shared memory of a block on the host: arrays with zones between them. Only included by files that are not
+// instrumented.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// Streams of the machine that stands in for CUDA: how what stands in for kernels and libraries gets into their order,
-// and which order that is.
+// Streams of the CUDA emulator: how emulated kernels and libraries are put into their order, and which order that is.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,10 +12,11 @@
 
 namespace shiftron::machine {
 
-// The operation runs behind all that the stream was given before, when the machine pleases, on a thread of the stream;
-// device memory is open to it. An Error of it reaches whoever waits, as cudaErrorLaunchFailure with its text.
+// The operation runs after everything that was enqueued in the stream before, at a time that the emulator chooses, on a
+// thread of the stream; it can access device memory. Its Error reaches those that wait, as cudaErrorLaunchFailure with
+// its text.
 void run_in_stream(cudaStream_t stream, std::function<void()> operation);
-// The same as a launch of a kernel, which can be refused, and returns behind it where CUDA_LAUNCH_BLOCKING is 1.
+// The same for a kernel launch, which can be refused, and which returns after the kernel if CUDA_LAUNCH_BLOCKING is 1.
 cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::function<void()> operation);
 
 // Streams, events and allocations that nobody gave back yet, by what they are.
@@ -38,16 +38,16 @@ void set_second_level_cache(int bytes);
 // In an operation that gave its turn and has it again: device memory, which may have been closed since, is open to it.
 void open_memory();
 
-// From now on a thread of the machine's own runs, after some milliseconds, what no host drives: peers in other
+// From now on a thread of the emulator runs, after some milliseconds, what no host runs: peers in other
 // processes may wait for it.
 void help_streams();
 
 inline constexpr int64_t kUsualMemory = int64_t{80} << 30;  // bytes of the device, as an H100's
 
-// The runtime begins anew, in this order, with `memory` bytes of the device; streams, events and memory are all gone.
-// At first: SHIFTRON_MACHINE_ORDER (eager, random, late, uneven), SHIFTRON_MACHINE_SEED and SHIFTRON_MACHINE_MEMORY of
-// the environment, else late and the usual memory. A host has SHIFTRON_MACHINE_DEVICES GPUs, else 8, which differ in
-// what tells them apart alone; a process is shown all of them, or CUDA_VISIBLE_DEVICES, in whose order it numbers them.
+// Restarts the runtime, in this order, with `memory` bytes of the device; all streams, events and memory are lost. At
+// first: SHIFTRON_MACHINE_ORDER (eager, random, late, uneven), SHIFTRON_MACHINE_SEED and SHIFTRON_MACHINE_MEMORY of the
+// environment, otherwise late and the usual memory. A host has SHIFTRON_MACHINE_DEVICES GPUs, otherwise 8, which differ
+// only in their identity; a process sees all of them, or CUDA_VISIBLE_DEVICES, which also numbers them.
 void restart_device(const MachineOptions& options, int64_t memory = kUsualMemory);
 // What a library takes of the device for itself: false where there is not so much.
 bool take_memory(size_t bytes);

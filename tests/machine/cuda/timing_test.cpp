@@ -1,4 +1,4 @@
-// How long an operation takes: of short ones some stand between two events.
+// How long an operation takes: several short ones are timed between two events.
 #include <gtest/gtest.h>
 
 #include <algorithm>

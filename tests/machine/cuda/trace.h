@@ -1,4 +1,4 @@
-// In place of a tool that traces: the ranges of NVTX that a thread has begun. Programs that call this have it listen.
+// Replaces a tracing tool: the NVTX ranges that a thread has begun. Programs that call this enable it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What a training step asks of CUDA beside its work: the host waits where it says so, and nothing is allocated.
+// What a training step asks of CUDA in addition to its work: the host waits only where stated, and nothing is
+// allocated.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,8 +53,8 @@ RunConfig config_of(const ParallelSection& parallel, Precision precision = Preci
   return config;
 }
 
-// Of `ranks` ranks that train in this layout: behind step 1 nothing is allocated, and the host waits for a slot of the
-// loader for each microbatch, for the result of the step before, and for that of the one before it, which is there.
+// For `ranks` ranks that train in this layout: after step 1 nothing is allocated, and the host waits for a slot of the
+// loader for each microbatch, for the result of the step before, and for that of the one before it, which is ready.
 void expect_calls(const RunConfig& config, int ranks) {
   machine::restart_device({.order = Order::late});
   machine::set_nccl({});

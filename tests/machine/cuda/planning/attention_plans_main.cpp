@@ -1,6 +1,6 @@
-// Whether cuDNN itself plans attention as the backend builds it, for GPUs that are only described, and whether scratch
-// is enough for what it asks: attention_plans DIRECTORY, of configurations. Runs with the driver of make_driver.py, on
-// any machine, and prints a table.
+// Whether the real cuDNN plans attention as the backend builds it, for GPUs that are only described, and whether the
+// planned scratch is enough: attention_plans DIRECTORY, a folder of configurations. Runs with the driver of
+// make_driver.py, on any machine, and prints a table.
 #include <algorithm>
 #include <array>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes C of a CUDA driver without a device from the names of the toolkit's stub: make_driver.py libcuda.so driver.c
+"""Writes C code of a CUDA driver without a device, with the names of the toolkit's stub: make_driver.py libcuda.so driver.c
 
-Nothing can be run with it, but libraries can plan: their modules seem to load.
+It runs nothing, but libraries can plan with it: their modules seem to load.
 """
 import subprocess
 import sys

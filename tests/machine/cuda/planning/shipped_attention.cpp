@@ -1,5 +1,4 @@
-// Of a file only the keys are read that attention depends on; a layout stands behind the file whose name it begins
-// with.
+// Reads only the keys of a file that attention depends on; a layout applies to the file whose name it begins with.
 #include "shipped_attention.h"
 
 #include <boost/program_options/parsers.hpp>
@@ -34,7 +33,7 @@ std::vector<fs::path> files_of(const fs::path& directory) {
   return files;
 }
 
-// As they lie in a model: q, k, v and their gradients side by side in rows of all three.
+// As in a model: q, k, v and their gradients side by side in rows of all three.
 AttentionProblem forward_problem(int64_t samples, int64_t length, int64_t heads, int64_t kv_heads, int64_t head_dim) {
   const HeadStrides beside{(heads + 2 * kv_heads) * head_dim, head_dim};
   AttentionProblem made{.samples = samples, .length = length, .heads = heads, .kv_heads = kv_heads};
@@ -51,7 +50,7 @@ std::map<AttentionProblem, std::string> shipped_attention(const std::string& dir
   std::map<std::string, Keys> configurations;
   for (const fs::path& file : files_of(directory)) {
     const Keys keys = read_keys(file);
-    if (keys.contains("model.heads")) configurations[file.stem().string()] = keys;  // others stand behind one of these
+    if (keys.contains("model.heads")) configurations[file.stem().string()] = keys;  // others extend one of these
   }
   const std::map<std::string, Keys> models = configurations;
   for (const fs::path& file : files_of(fs::path(directory) / "layouts")) {

@@ -1,4 +1,4 @@
-// Attention of the configurations that are shipped.
+// Attention of the configurations in configs/.
 #pragma once
 
 #include <map>
