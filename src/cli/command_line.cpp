@@ -30,6 +30,10 @@ class Reader {
       const std::string& word = words_[at_++];
       if (asks_for_help(word)) {
         line_.help = true;
+        if (at_ < words_.size() && words_[at_] == "all") {
+          line_.help_all = true;
+          ++at_;
+        }
       } else if (is_option(word) && word.size() > 2) {
         read_option(word.substr(2));
       } else {
@@ -208,21 +212,6 @@ double CommandLine::real(const std::string& name, double otherwise) const {
 
 CommandLine parse_command_line(const std::vector<std::string>& words, const std::vector<CommandOption>& options) {
   return Reader(words, options).run();
-}
-
-std::string options_text(const std::vector<CommandOption>& options) {
-  std::vector<CommandOption> all = options;
-  all.push_back(flag("help", "this text"));
-  std::string text;
-  for (const CommandOption& option : all) {
-    std::string left = "  --" + option.name + (option.value_name.empty() ? "" : " " + option.value_name);
-    left.resize(std::max<size_t>(48, left.size() + 2), ' ');
-    const std::string note = option.required            ? " (required)"
-                             : option.otherwise.empty() ? ""
-                                                        : " [" + option.otherwise + "]";
-    text += left + option.help + note + "\n";
-  }
-  return text;
 }
 
 }  // namespace shiftron::cli

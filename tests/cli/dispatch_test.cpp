@@ -9,6 +9,7 @@
 namespace shiftron::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Words = std::vector<std::string>;
@@ -67,14 +68,19 @@ TEST(Dispatch, HelpAtEveryLevel) {
   EXPECT_EQ(code, 0);
   EXPECT_THAT(text, HasSubstr("data verify"));
   EXPECT_THAT(text, Not(HasSubstr("trains a model")));
-  for (const Words& words : {Words{"data", "build", "--help"}, Words{"data", "build", "-h"},
-                             Words{"data", "build", "--nosuch", "--help"}}) {
+  for (const Words& words :
+       {Words{"data", "build", "--help"}, Words{"data", "build", "-h"}, Words{"data", "build", "--nosuch", "--help"}}) {
     const auto [ends, lines] = output_of(words);
     EXPECT_EQ(ends, 0);
-    EXPECT_THAT(lines, HasSubstr("usage: shiftron data build --output DIR"));
+    EXPECT_THAT(lines, HasSubstr("Usage: shiftron data build --output DIR"));
     EXPECT_THAT(lines, HasSubstr("--json"));
   }
-  EXPECT_THAT(output_of({"train", "--help"}).second, HasSubstr("--model.hidden N"));
+  EXPECT_THAT(output_of({"train", "--help"}).second,
+              AllOf(HasSubstr("shiftron train --help all"), Not(HasSubstr("--model.hidden N"))));
+  for (const Words& words : {Words{"train", "--help", "all"}, Words{"help", "train", "all"}, Words{"--help", "all"}}) {
+    EXPECT_THAT(output_of(words).second, HasSubstr("--model.hidden N"));
+  }
+  EXPECT_THAT(output_of({"--help", "json"}).second, HasSubstr(R"("name": "data build")"));
   EXPECT_EQ(message_of({"--version", "x"}), "unexpected word 'x' behind --version");
   EXPECT_EQ(message_of({"data", "--help", "x"}),
             "unexpected word 'x' behind --help; shiftron data x --help says more about one command");

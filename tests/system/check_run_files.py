@@ -232,7 +232,7 @@ class Words(SystemTest):
             self.assertGreater(len(text), 100)
             if len(words) == 2:
                 self.assertIn(command, self.must(shiftron(words[0], "--help")))
-        self.assertIn("--shift.form free|gate|clamp|project", self.must(shiftron("train", "--help")))
+        self.assertIn("--shift.form free|gate|clamp|project", self.must(shiftron("train", "--help", "all")))
         wrong = shiftron("trian")
         self.assertEqual(wrong.returncode, 76)
         self.assertIn("nearest is train", wrong.stderr)

@@ -348,15 +348,5 @@ TEST(RunConfig, LayoutOfRanks) {
             (ParallelLayout{.tp = 2, .dp = 3, .order = {Axis::dp, Axis::tp, Axis::cp, Axis::pp}}));
 }
 
-TEST(RunConfig, HelpNamesEveryKeyWithItsDefault) {
-  const std::string help = options_help();
-  for (const Option& option : option_table()) EXPECT_THAT(help, HasSubstr("--" + option.key + " "));
-  EXPECT_THAT(help, HasSubstr("--shift.form free|gate|clamp|project"));
-  EXPECT_THAT(help, HasSubstr("query heads (required)"));
-  EXPECT_THAT(help, HasSubstr("largest gradient norm, 0 = off [1]"));
-  EXPECT_THAT(help, HasSubstr("the run's directory (required)"));
-  EXPECT_THAT(options_help(false), HasSubstr("largest gradient norm, 0 = off\n"));
-}
-
 }  // namespace
 }  // namespace shiftron
