@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/nearest_name.h"
 #include "data/utf8.h"
+#include "train/familiar_names.h"
 
 namespace shiftron::cli {
 namespace {
@@ -51,10 +51,7 @@ class Reader {
                                     [&](const CommandOption& option) { return option.name == name; });
     return found == line_.options.end() ? nullptr : &*found;
   }
-  std::string nearest(const std::string& name) const {
-    const std::string found = nearest_name(name, names_);
-    return found.empty() ? "" : ", nearest is --" + found;
-  }
+  std::string suggested(const std::string& name) const { return suggested_key(name, names_, "--"); }
   bool value_follows() const { return at_ < words_.size() && !is_option(words_[at_]); }
 
   void read_option(const std::string& word) {
@@ -62,7 +59,7 @@ class Reader {
     const std::string name = word.substr(0, equal);
     const CommandOption* option = find(name);
     if (option == nullptr) {
-      fault("unknown option --" + printable(name) + nearest(name));
+      fault("unknown option --" + printable(name) + suggested(name));
       if (equal == std::string::npos && value_follows()) ++at_;  // taken as its value
       return;
     }
@@ -88,7 +85,7 @@ class Reader {
       line_.values[option.name].push_back(word);
       return;
     }
-    fault("unexpected word '" + printable(word) + "'" + (word.rfind('-', 0) == 0 ? nearest(word.substr(1)) : ""));
+    fault("unexpected word '" + printable(word) + "'" + (word.rfind('-', 0) == 0 ? suggested(word.substr(1)) : ""));
   }
 
   void check(const CommandOption& option) {

@@ -87,7 +87,7 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
     if (command.noun == noun && !command.verb.empty()) verbs.push_back(command.verb);
   }
   if (std::find(nouns.begin(), nouns.end(), noun) == nouns.end()) {
-    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns), "; shiftron --help lists all");
+    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns), " (shiftron --help lists all)");
   }
   const std::string verb = arguments.size() > 1 ? arguments[1] : "";
   if (const Command* command = verb.empty() ? nullptr : find(commands, noun, verb)) {
@@ -110,8 +110,8 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   std::string known;
   for (const std::string& each : verbs) known += (known.empty() ? "" : ", ") + each;
   if (verb.empty()) throw_bad_input(noun, " needs one of: ", known);
-  throw_bad_input("unknown command '", noun, " ", printable(verb), "'", suggestion(verb, verbs), "; ", noun,
-                  " has: ", known, verb == "help" ? "; shiftron " + noun + " --help says more" : "");
+  throw_bad_input("unknown command '", noun, " ", printable(verb), "'", suggestion(verb, verbs), " (", noun,
+                  " has: ", known, verb == "help" ? "; shiftron " + noun + " --help says more)" : ")");
 }
 
 }  // namespace shiftron::cli

@@ -90,18 +90,18 @@ TEST_F(ConfigReader, CollectsEveryFault) {
                   {flag("dry-run", "help"), whole_option("ranks", "help", at_least(1))});
   EXPECT_THAT(parsed.config.reading_faults,
               ::testing::UnorderedElementsAre(
-                  "unknown key model.hiden, nearest is model.hidden (" + a + ":2)",
+                  "unknown key model.hiden; did you mean model.hidden? (" + a + ":2)",
                   "model.layers 'many' is not a whole number (" + a + ":3)",
                   "'this line is none' is no 'key = value' and no '[section]' (" + a + ":4)",
                   "train.steps is given again, first at " + a + ":6 (" + a + ":7)",
-                  "unknown key trian.seed, nearest is train.seed (" + a + ":9)",
+                  "unknown key trian.seed; did you mean train.seed? (" + a + ":9)",
                   "cannot read a configuration file: cannot open " + missing +
                       ": No such file or directory; check the path",
                   "cannot read a configuration file: cannot read " + folder_.string() +
                       ": it is a directory; name a file",
-                  "unknown option --model.vocap, nearest is --model.vocab (command line)",
+                  "unknown option --model.vocap; did you mean --model.vocab? (command line)",
                   "unexpected word 'stray' (command line)", "train.seed 'x' is not a whole number (command line)",
-                  "--dry-run takes no value (command line)", "unknown option --raks, nearest is --ranks (command line)",
+                  "--dry-run takes no value (command line)", "unknown option --raks; did you mean --ranks? (command line)",
                   "--parallel.tp needs a value (command line)"));
   try {
     validate(read({"--config", a}).config, 1);
@@ -214,7 +214,7 @@ TEST_F(ConfigReader, NegativeNumbersAreValues) {
 
 TEST_F(ConfigReader, NamesAreNotGuessedFromTheirBeginnings) {
   EXPECT_THAT(read({"--train.step", "3"}).config.reading_faults,
-              ElementsAre("unknown option --train.step, nearest is --train.steps (command line)"));
+              ElementsAre("unknown option --train.step; did you mean --train.steps? (command line)"));
 }
 
 TEST_F(ConfigReader, WindowsLineEndsAndFullKeys) {

@@ -98,19 +98,19 @@ TEST(Dispatch, HelpAsAWord) {
     helped.emplace_back("--help");
     EXPECT_EQ(output_of(helped), output_of(asked));
   }
-  EXPECT_THAT(message_of({"help", "trian"}), HasSubstr("unknown command 'trian', nearest is train"));
-  EXPECT_THAT(message_of({"help", "data", "biuld"}), HasSubstr("unknown command 'data biuld', nearest is build"));
+  EXPECT_THAT(message_of({"help", "trian"}), HasSubstr("unknown command 'trian'; did you mean train?"));
+  EXPECT_THAT(message_of({"help", "data", "biuld"}), HasSubstr("unknown command 'data biuld'; did you mean build?"));
   EXPECT_EQ(message_of({"help", "data", "build", "x"}), "unexpected word 'x' behind build");
   EXPECT_THAT(message_of({"train", "help"}), HasSubstr("unexpected word 'help'; shiftron train --help"));
   EXPECT_THAT(message_of({"data", "build", "help"}), HasSubstr("unexpected word 'help'; shiftron data build --help"));
   EXPECT_THAT(message_of({"data", "help"}),
-              HasSubstr("unknown command 'data help'; data has: build, verify; shiftron data --help"));
+              HasSubstr("unknown command 'data help' (data has: build, verify; shiftron data --help"));
   EXPECT_EQ(dispatch(command_table(), {"names", "help"}), 1) << "a word that may stand alone";
 }
 
 TEST(Dispatch, FaultsOfTheLineAreRefusedBeforeTheCommandRuns) {
   EXPECT_THAT(message_of({"data", "verify", "--jsno", "stray", "word"}),
-              HasSubstr("2 faults in the command line:\n  unknown option --jsno, nearest is --json\n"
+              HasSubstr("2 faults in the command line:\n  unknown option --jsno; did you mean --json?\n"
                         "  unexpected word 'word'\nusage: shiftron data verify"));
   EXPECT_EQ(dispatch(command_table(), {"train", "--nosuch"}), 110) << "they wait for those of the configuration";
 }
@@ -122,9 +122,9 @@ TEST(Dispatch, NothingGivenIsAFaultWithHelp) {
 }
 
 TEST(Dispatch, SuggestsTheNearestCommand) {
-  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian', nearest is train; shiftron --help lists all");
-  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz'; shiftron --help lists all");
-  EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld', nearest is build; data has: build, verify");
+  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian'; did you mean train? (shiftron --help lists all)");
+  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz' (shiftron --help lists all)");
+  EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld'; did you mean build? (data has: build, verify)");
   EXPECT_EQ(message_of({"data"}), "data needs one of: build, verify");
 }
 

@@ -126,7 +126,7 @@ class CommandLine(SystemTest):
                 if command in ("compare", "evaluate compare"):  # which take any number of names
                     stray = []
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
-                             "unknown option --helf, nearest is --help", *stray)
+                             "unknown option --helf; did you mean --help?", *stray)
 
     def test_help_says_what_to_type(self):
         """Of every command: code 0, usage, options, an example, keys only on request."""

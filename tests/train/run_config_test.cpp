@@ -172,7 +172,7 @@ TEST(RunConfig, JsonHasTypes) {
   EXPECT_THROW(config_from_json("{"), Error);
   EXPECT_THROW(config_from_json("{\"model\": 3}"), Error);
   EXPECT_THAT(config_from_json("{\"model\": {\"hiden\": 3}}", "m.json").reading_faults,
-              ElementsAre("unknown key model.hiden, nearest is model.hidden (m.json)"));
+              ElementsAre("unknown key model.hiden; did you mean model.hidden? (m.json)"));
 }
 
 TEST(RunConfig, TableIsConsistent) {

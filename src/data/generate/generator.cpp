@@ -57,8 +57,8 @@ const GeneratorKind& generator_kind(const std::string& name) {
   }
   std::string all;
   for (const std::string& one : names) all += (all.empty() ? "" : ", ") + one;
-  throw_bad_input("no kind of generated data is named '", printable(name), "'", suggestion(name, names), "; there are ",
-                  all);
+  throw_bad_input("no kind of generated data is named '", printable(name), "'", suggestion(name, names), " (there are ",
+                  all, ")");
 }
 
 }  // namespace shiftron
