@@ -116,7 +116,7 @@ class Run:
                 raise Fault(f"{self.directory} has no value {name} up to step {step:g}", f"--step {min(self.curve(name)):g} or a later one")
             known = self.names()
             near = difflib.get_close_matches(name, known, 1)
-            raise Fault(f"{self.directory} has no value {name} in its metrics.jsonl" + (f", nearest is {near[0]}" if near else ""),
+            raise Fault(f"{self.directory} has no value {name} in its metrics.jsonl" + (f"; did you mean {near[0]}?" if near else ""),
                         "one of " + ", ".join(one for one in known if "." not in one) if known else f"shiftron status {self.directory}")
         end = max(curve)
         rows = last or (LAST_STEPS if self._points(name)[end][2] else 1)

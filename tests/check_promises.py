@@ -5,6 +5,7 @@ configuration of a training command in a document, or if the project's version d
     tests/check_promises.py PROGRAM [ROOT]            checks
     tests/check_promises.py PROGRAM [ROOT] --write    updates the table of docs/configuration.md
 """
+import json
 import pathlib
 import re
 import subprocess
@@ -19,13 +20,9 @@ def output(program, *words):
     return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
 
 
-def commands_of(program):
-    return re.findall(r"^  ([\w-]+(?: \w+)?)  +\S", output(program, "--help"), re.M)
-
-
-def keys_of(help_text):
-    """[(key, values, help with default)] of `--help`."""
-    return [found for found in re.findall(r"^  --(\S+\.\S+) (\S+) +(.+)$", help_text, re.M)]
+def help_of(program):
+    """The commands and the configuration keys, as src/cli/help.cpp prints them."""
+    return json.loads(output(program, "--help", "json"))
 
 
 def training_commands(text):
@@ -45,10 +42,9 @@ def refusal(program, root, ranks, words):
 
 def table(program):
     rows = []
-    for key, values, text in keys_of(output(program, "train", "--help")):
-        meaning, default = re.fullmatch(r"(.*?)(?: \[(\S+)\]| \((required)\))?", text).group(1, 2)
-        default = "required" if text.endswith(" (required)") else f"`{default}`" if default else ""
-        rows.append("| `{}` | {} | {} | {} |".format(key, values.replace("|", " \\| "), default, meaning))
+    for key in help_of(program)["keys"]:
+        default = "required" if key["required"] else f"`{key['default']}`" if key["default"] else ""
+        rows.append("| `{}` | {} | {} | {} |".format(key["name"], key["argument"].replace("|", " \\| "), default, key["help"]))
     return "\n".join(["| key | values | default | meaning |", "|---|---|---|---|", *rows])
 
 
@@ -58,7 +54,7 @@ def faults(program, root):
     readme = pages["README.md"]
     documents = "".join(text for name, text in pages.items() if name not in ("CONTRIBUTING.md", "ARCHITECTURE.md"))
 
-    commands = commands_of(program)
+    commands = [command["name"] for command in help_of(program)["commands"]]
     named = set()
     for words in re.findall(r"shiftron ([a-z]+(?:-[a-z]+)*(?: [a-z]+)?)", documents):
         first = words.split()[0]
@@ -93,13 +89,13 @@ def faults(program, root):
     if f"transformers {tested}" not in (root / "docs/interchange.md").read_text():
         yield f"docs/interchange.md does not say that exports are tested with transformers {tested}, as the code of their model does"
 
-    listed = [key for key, _, _ in keys_of(output(program, "train", "--help"))]
+    listed = [key["name"] for key in help_of(program)["keys"]]
     stated = re.findall(r'option\(\s*"([a-z_]+\.[a-z_]+)"', (root / "src/train/options.cpp").read_text())
     for key in sorted(set(listed) ^ set(stated)):
-        yield f"{key} is " + ("not in src/train/options.cpp" if key in listed else "not in `shiftron train --help`")
+        yield f"{key} is " + ("not in src/train/options.cpp" if key in listed else "not in `shiftron --help json`")
     page = (root / "docs/configuration.md").read_text()
     if page[page.index(BEGIN) + len(BEGIN):page.index(END)].strip() != table(program):
-        yield "docs/configuration.md is not what `shiftron train --help` says: run tests/check_promises.py PROGRAM . --write"
+        yield "docs/configuration.md is not what `shiftron --help json` says: run tests/check_promises.py PROGRAM . --write"
     sections = {key.split(".")[0] for key in listed}
     for name, text in pages.items():
         in_backticks = [word for word in re.findall(r"`([a-z]+\.[a-z_]+)`", text) if word.split(".")[0] in sections]

@@ -197,7 +197,8 @@ std::vector<Command> benchmark_commands() {
            "DIR DIR [DIR …]",
            {evaluations, json_flag()},
            false,
-           run_compare}};
+           run_compare,
+           "shiftron evaluate compare report-vanilla report-kv-shift"}};
 }
 
 }  // namespace shiftron::cli

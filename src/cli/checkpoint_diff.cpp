@@ -139,7 +139,8 @@ Command checkpoint_diff_command() {
            flag("parameters", "compare parameters alone: neither moments nor the trainer's state"),
            flag("widen", "compare tensors of two types in the wider one"), json_flag()},
           false,
-          diff};
+          diff,
+          "shiftron checkpoint diff run/checkpoints/step-00001000 other-run/checkpoints/step-00001000"};
 }
 
 }  // namespace shiftron::cli

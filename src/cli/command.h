@@ -19,6 +19,8 @@ struct Command {
   bool configured = false;
   // Returns the process's exit code; throws Error.
   int (*run)(const CommandLine& line) = nullptr;
+  std::string example{};                 // a whole line for --help, "shiftron data build …"
+  std::vector<std::string> main_keys{};  // configuration keys that --help shows; --help all shows every key
 };
 
 // Each file of src/cli/ that holds subcommands has one such function.
@@ -35,6 +37,9 @@ std::vector<Command> self_test_commands();
 std::vector<Command> preflight_commands();
 std::vector<Command> status_commands();
 std::vector<Command> compare_commands();
+
+// All of them, in the order in which help lists them.
+std::vector<Command> all_commands();
 
 // Finds the command, prints help at every level, runs it. Used by main().
 int dispatch(const std::vector<std::string>& arguments);

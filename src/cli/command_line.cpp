@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/nearest_name.h"
 #include "data/utf8.h"
+#include "train/familiar_names.h"
 
 namespace shiftron::cli {
 namespace {
@@ -30,6 +30,10 @@ class Reader {
       const std::string& word = words_[at_++];
       if (asks_for_help(word)) {
         line_.help = true;
+        if (at_ < words_.size() && words_[at_] == "all") {
+          line_.help_all = true;
+          ++at_;
+        }
       } else if (is_option(word) && word.size() > 2) {
         read_option(word.substr(2));
       } else {
@@ -47,10 +51,7 @@ class Reader {
                                     [&](const CommandOption& option) { return option.name == name; });
     return found == line_.options.end() ? nullptr : &*found;
   }
-  std::string nearest(const std::string& name) const {
-    const std::string found = nearest_name(name, names_);
-    return found.empty() ? "" : ", nearest is --" + found;
-  }
+  std::string suggested(const std::string& name) const { return suggested_key(name, names_, "--"); }
   bool value_follows() const { return at_ < words_.size() && !is_option(words_[at_]); }
 
   void read_option(const std::string& word) {
@@ -58,7 +59,7 @@ class Reader {
     const std::string name = word.substr(0, equal);
     const CommandOption* option = find(name);
     if (option == nullptr) {
-      fault("unknown option --" + printable(name) + nearest(name));
+      fault("unknown option --" + printable(name) + suggested(name));
       if (equal == std::string::npos && value_follows()) ++at_;  // taken as its value
       return;
     }
@@ -84,7 +85,7 @@ class Reader {
       line_.values[option.name].push_back(word);
       return;
     }
-    fault("unexpected word '" + printable(word) + "'" + (word.rfind('-', 0) == 0 ? nearest(word.substr(1)) : ""));
+    fault("unexpected word '" + printable(word) + "'" + (word.rfind('-', 0) == 0 ? suggested(word.substr(1)) : ""));
   }
 
   void check(const CommandOption& option) {
@@ -208,21 +209,6 @@ double CommandLine::real(const std::string& name, double otherwise) const {
 
 CommandLine parse_command_line(const std::vector<std::string>& words, const std::vector<CommandOption>& options) {
   return Reader(words, options).run();
-}
-
-std::string options_text(const std::vector<CommandOption>& options) {
-  std::vector<CommandOption> all = options;
-  all.push_back(flag("help", "this text"));
-  std::string text;
-  for (const CommandOption& option : all) {
-    std::string left = "  --" + option.name + (option.value_name.empty() ? "" : " " + option.value_name);
-    left.resize(std::max<size_t>(48, left.size() + 2), ' ');
-    const std::string note = option.required            ? " (required)"
-                             : option.otherwise.empty() ? ""
-                                                        : " [" + option.otherwise + "]";
-    text += left + option.help + note + "\n";
-  }
-  return text;
 }
 
 }  // namespace shiftron::cli

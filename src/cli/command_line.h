@@ -47,6 +47,7 @@ struct CommandLine {
   std::map<std::string, std::vector<std::string>> values;  // of the options that were given; flags: {""}
   std::vector<std::string> faults;                         // one line each
   bool help = false;                                       // --help was given; then nothing else counts
+  bool help_all = false;                                   // --help all
 
   bool has(const std::string& name) const { return values.count(name) > 0; }
   // The value given, otherwise the option's default, otherwise `otherwise`.
@@ -61,8 +62,5 @@ struct CommandLine {
 // values that are no numbers or out of their limits all become faults. A word that begins with "--" is never taken as
 // a value; such a value is written --name=--value. Configuration keys are options like others: see read_config().
 CommandLine parse_command_line(const std::vector<std::string>& words, const std::vector<CommandOption>& options);
-
-// "  --name VALUE    what it is [default]", a line per option, --help last.
-std::string options_text(const std::vector<CommandOption>& options);
 
 }  // namespace shiftron::cli

@@ -4,7 +4,7 @@
 
 namespace shiftron::cli {
 
-int dispatch(const std::vector<std::string>& arguments) {
+std::vector<Command> all_commands() {
   std::vector<Command> commands;
   for (const auto table : {train_commands, evaluate_commands, benchmark_commands, data_commands, generate_data_commands,
                            tokenizer_commands, checkpoint_commands, interchange_commands, inspect_commands,
@@ -12,7 +12,11 @@ int dispatch(const std::vector<std::string>& arguments) {
     const std::vector<Command> some = table();
     commands.insert(commands.end(), some.begin(), some.end());
   }
-  return dispatch(commands, arguments);
+  return commands;
+}
+
+int dispatch(const std::vector<std::string>& arguments) {
+  return dispatch(all_commands(), arguments);
 }
 
 }  // namespace shiftron::cli

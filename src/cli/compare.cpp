@@ -63,7 +63,8 @@ int run_compare(const CommandLine& line) {
 
 std::vector<Command> compare_commands() {
   return {{"compare", "", "arms of runs, paired by seed: held-out loss and other values, their differences, a picture",
-           "RUN… -- RUN… [--metric NAME] [--picture FILE] [--json]", compare_options(), false, run_compare}};
+           "RUN… -- RUN… [--metric NAME] [--picture FILE] [--json]", compare_options(), false, run_compare,
+           "shiftron compare vanilla/seed-* -- kv-shift/seed-* --picture compared.svg"}};
 }
 
 }  // namespace shiftron::cli

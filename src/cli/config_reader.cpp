@@ -138,13 +138,4 @@ RunConfig read_config_text(const std::string& text, const std::string& source) {
   return config;
 }
 
-std::string config_help(const std::string& usage, const std::vector<CommandOption>& own) {
-  std::vector<CommandOption> options = with_configuration(own);
-  options.resize(own.size() + 1);
-  const bool of_checkpoint = std::ranges::find(own, "checkpoint", &CommandOption::name) != own.end();
-  return "usage: " + usage + "\n\nOptions:\n" + options_text(options) +
-         "\nConfiguration, in files as 'key = value' under '[section]'" +
-         (of_checkpoint ? ", the checkpoint's where it is not given:\n" : ":\n") + options_help(!of_checkpoint);
-}
-
 }  // namespace shiftron::cli

@@ -27,7 +27,4 @@ ParsedConfig parse_config(const std::vector<std::string>& words, const std::vect
 // The configuration that the text of a file (to_config_text) states; `source` names it in messages.
 RunConfig read_config_text(const std::string& text, const std::string& source);
 
-// `--help` of a command: usage, its own options, and every key of the configuration.
-std::string config_help(const std::string& usage, const std::vector<CommandOption>& own = {});
-
 }  // namespace shiftron::cli

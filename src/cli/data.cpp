@@ -204,10 +204,12 @@ int verify_data(const CommandLine& line) {
 
 std::vector<Command> data_commands() {
   return {{"data", "build", "makes a dataset of shards out of text, or of ids",
-           "--input FILE… --tokenizer FILE --output DIR", build_options(), false, build},
-          {"data", "inspect", "says what a dataset holds", "DIR", directory_options(), false, inspect_data},
+           "--input FILE… --tokenizer FILE --output DIR", build_options(), false, build,
+           "shiftron data build --input text/*.jsonl --tokenizer tokenizer.model --output data"},
+          {"data", "inspect", "says what a dataset holds", "DIR", directory_options(), false, inspect_data,
+           "shiftron data inspect data/train"},
           {"data", "verify", "checks every hash, token and document border of a dataset", "DIR", directory_options(),
-           false, verify_data}};
+           false, verify_data, "shiftron data verify data/train"}};
 }
 
 }  // namespace shiftron::cli

@@ -5,6 +5,8 @@
 #include <iostream>
 
 #include "cli/config_reader.h"
+#include "cli/help.h"
+#include "cli/print_json.h"
 #include "cli/version.h"
 #include "core/check.h"
 #include "core/nearest_name.h"
@@ -24,38 +26,17 @@ const Command* find(const std::vector<Command>& commands, const std::string& nou
   return found == commands.end() ? nullptr : &*found;
 }
 
-std::string words_of(const Command& command) {
-  return command.noun + (command.verb.empty() ? "" : " " + command.verb);
-}
-
-// "  data build    what it does", a line for each command that is wanted.
-template <typename Wanted>
-std::string rows_of(const std::vector<Command>& commands, Wanted wanted) {
-  std::size_t widest = 0;
-  for (const Command& command : commands) widest = std::max(widest, words_of(command).size());
-  std::string text;
-  for (const Command& command : commands) {
-    if (!wanted(command)) continue;
-    std::string left = words_of(command);
-    left.resize(widest + 2, ' ');
-    text += "  " + left + command.summary + "\n";
-  }
-  return text;
-}
-
 int run(const Command& command, const std::vector<std::string>& words) {
-  std::string name = "shiftron " + words_of(command);
-  if (!command.usage.empty()) name += " " + command.usage;
   if (words == std::vector<std::string>{"help"} && std::ranges::none_of(command.options, &CommandOption::bare))
     throw_bad_input("unexpected word 'help'; shiftron ", words_of(command), " --help says what it takes");
   const CommandLine line =
       parse_command_line(words, command.configured ? with_configuration(command.options) : command.options);
   if (line.help) {
-    std::cout << (command.configured ? config_help(name, command.options)
-                                     : "usage: " + name + "\n\nOptions:\n" + options_text(command.options));
+    std::cout << command_help(command, line.help_all);
     return 0;
   }
-  if (!command.configured) refuse_faults(line.faults, "the command line", "usage: " + name + " (more with --help)");
+  if (!command.configured)
+    refuse_faults(line.faults, "the command line", "usage: " + usage_of(command) + " (more with --help)");
   return command.run(line);
 }
 
@@ -72,15 +53,6 @@ void refuse_more_words(const std::vector<std::string>& words, size_t known) {
 
 }  // namespace
 
-std::string commands_help(const std::vector<Command>& commands, const std::string& noun) {
-  std::string text = noun.empty() ? "Shiftron trains language models with KV shifting attention.\n\nUsage: shiftron "
-                                    "COMMAND [options]\n\nCommands:\n"
-                                  : "Usage: shiftron " + noun + " COMMAND [options]\n\nCommands:\n";
-  text += rows_of(commands, [&](const Command& command) { return noun.empty() || command.noun == noun; });
-  text += "\nshiftron COMMAND --help says more about one command";
-  return text + (noun.empty() ? "; shiftron --version prints version, commit and backends.\n" : ".\n");
-}
-
 int dispatch(const std::vector<Command>& commands, const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     std::cerr << commands_help(commands);
@@ -90,14 +62,18 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   if (noun == "help" && (asks_for_help(arguments.back()) || arguments == std::vector<std::string>{"help", "help"}))
     return dispatch(commands, {arguments.begin(), arguments.end() - 1});
   if (noun == "help" && arguments.size() > 1) {
-    refuse_more_words(arguments, 3);
-    std::vector<std::string> words(arguments.begin() + 1, arguments.end());
+    const bool all = arguments.back() == "all";
+    refuse_more_words(arguments, all ? 4 : 3);
+    std::vector<std::string> words(arguments.begin() + 1, arguments.end() - (all ? 1 : 0));
     words.emplace_back("--help");
+    if (all) words.emplace_back("all");
     return dispatch(commands, words);
   }
   if (asks_for_help(noun) || noun == "help") {
-    refuse_more_words(arguments, 1);
-    std::cout << commands_help(commands);
+    const std::string topic = arguments.size() == 2 ? arguments[1] : "";
+    if (topic == "json") return print_json(help_json(commands)), 0;
+    if (topic != "all") refuse_more_words(arguments, 1);
+    std::cout << commands_help(commands) << (topic == "all" ? keys_help() : "");
     return 0;
   }
   if (noun == "--version") {
@@ -111,7 +87,7 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
     if (command.noun == noun && !command.verb.empty()) verbs.push_back(command.verb);
   }
   if (std::find(nouns.begin(), nouns.end(), noun) == nouns.end()) {
-    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns), "; shiftron --help lists all");
+    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns), " (shiftron --help lists all)");
   }
   const std::string verb = arguments.size() > 1 ? arguments[1] : "";
   if (const Command* command = verb.empty() ? nullptr : find(commands, noun, verb)) {
@@ -120,8 +96,9 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   if (const Command* command = find(commands, noun, "")) {
     const int code = run(*command, {arguments.begin() + 1, arguments.end()});
     if (!verbs.empty() && std::ranges::any_of(arguments, asks_for_help)) {
-      std::cout << "\nBeside it:\n"
-                << rows_of(commands, [&](const Command& other) { return other.noun == noun && !other.verb.empty(); });
+      std::cout << "\nRelated commands:";
+      for (const std::string& other : verbs) std::cout << " shiftron " << noun << " " << other;
+      std::cout << "\n";
     }
     return code;
   }
@@ -133,8 +110,8 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   std::string known;
   for (const std::string& each : verbs) known += (known.empty() ? "" : ", ") + each;
   if (verb.empty()) throw_bad_input(noun, " needs one of: ", known);
-  throw_bad_input("unknown command '", noun, " ", printable(verb), "'", suggestion(verb, verbs), "; ", noun,
-                  " has: ", known, verb == "help" ? "; shiftron " + noun + " --help says more" : "");
+  throw_bad_input("unknown command '", noun, " ", printable(verb), "'", suggestion(verb, verbs), " (", noun,
+                  " has: ", known, verb == "help" ? "; shiftron " + noun + " --help says more)" : ")");
 }
 
 }  // namespace shiftron::cli

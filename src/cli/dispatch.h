@@ -12,7 +12,4 @@ namespace shiftron::cli {
 // to the command. Throws Error(bad_input) for an unknown command, with the nearest one.
 int dispatch(const std::vector<Command>& commands, const std::vector<std::string>& arguments);
 
-// The list of commands; with `noun`, that noun's verbs.
-std::string commands_help(const std::vector<Command>& commands, const std::string& noun = "");
-
 }  // namespace shiftron::cli

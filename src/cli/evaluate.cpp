@@ -357,10 +357,12 @@ std::vector<Command> evaluate_commands() {
            "a checkpoint on benchmarks, or its loss, perplexity, bits per byte and accuracy on datasets, alone or "
            "under mpirun",
            "--checkpoint STEP_DIR --data DIR… [--tasks NAME[,NAME] [--output DIR]] [--parallel.tp N …]",
-           evaluate_options(), true, run_evaluate},
+           evaluate_options(), true, run_evaluate,
+           "shiftron evaluate --checkpoint run/checkpoints/step-00001000 --data data/validation"},
           {"generate", "", "text from a prompt, or ids from prompts of ids, alone or under mpirun",
            "--checkpoint STEP_DIR (--prompt TEXT | --ids FILE) [--tokens N] [--temperature X] [--seed N]",
-           generate_options(), true, run_generate}};
+           generate_options(), true, run_generate,
+           "shiftron generate --checkpoint run/checkpoints/step-00001000 --prompt 'Once upon a time' --temperature 0.8"}};
 }
 
 }  // namespace shiftron::cli

@@ -185,7 +185,8 @@ int generate_data(const CommandLine& line) {
 
 std::vector<Command> generate_data_commands() {
   return {{"data", "generate", "makes a dataset of documents that follow a rule, without text",
-           "KIND --documents N --output DIR", options_of_data_generate(), false, generate_data}};
+           "KIND --documents N --output DIR", options_of_data_generate(), false, generate_data,
+           "shiftron data generate induction --documents 10000 --output data"}};
 }
 
 }  // namespace shiftron::cli

@@ -311,7 +311,8 @@ std::vector<Command> inspect_commands() {
         whole_option("last-token", "up to this one (default: the vocabulary's last)", between(0, INT32_MAX)),
         text_option("picture", "FILE", "draw the scores as SVG; an older drawing is replaced"), json_flag()},
        false,
-       inspect_heads}};
+       inspect_heads,
+       "shiftron inspect heads run/checkpoints/step-00001000 --picture heads.svg"}};
 }
 
 }  // namespace shiftron::cli

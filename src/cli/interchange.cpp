@@ -330,7 +330,8 @@ std::vector<Command> interchange_commands() {
             {"fp32", "bf16", "fp64", "f32", "f16"}),
         required(text_option("output", "PATH", "a new directory; of gguf a new file")), json_flag()},
        false,
-       run_export},
+       run_export,
+       "shiftron checkpoint export run/checkpoints/step-00001000 --format hf --output exported"},
       {"checkpoint",
        "import",
        "makes step 0 of a new run from a directory of Hugging Face's, of Megatron-LM's tensors, or a step's parameters",
@@ -342,7 +343,8 @@ std::vector<Command> interchange_commands() {
         flag("norm-head", "divide every row of the head by its length, as models with NormHead do when they compute"),
         json_flag()},
        false,
-       run_import}};
+       run_import,
+       "shiftron checkpoint import downloaded --format hf --output imported"}};
 }
 
 }  // namespace shiftron::cli

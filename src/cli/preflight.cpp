@@ -110,7 +110,8 @@ int run_preflight_command(const CommandLine& line) {
 
 std::vector<Command> preflight_commands() {
   return {{"preflight", "", "are the hosts of a job fit for its run: files, clocks, disk, products, sums over groups",
-           "--config FILE [--KEY VALUE …] [--ranks N]", preflight_options(), true, run_preflight_command}};
+           "--config FILE [--KEY VALUE …] [--ranks N]", preflight_options(), true, run_preflight_command,
+           "launch/local 4 preflight --config configs/quickstart.conf --ranks 4"}};
 }
 
 }  // namespace shiftron::cli

@@ -87,7 +87,8 @@ int run_self_test_command(const CommandLine& line) {
 
 std::vector<Command> self_test_commands() {
   return {{"self-test", "", "is what this machine's device computes right, and how fast: kernels, training, ranks",
-           "[--device cpu|cuda] [--json]", self_test_options(), false, run_self_test_command}};
+           "[--device cpu|cuda] [--json]", self_test_options(), false, run_self_test_command,
+           "shiftron self-test --device cuda"}};
 }
 
 }  // namespace shiftron::cli

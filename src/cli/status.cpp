@@ -95,7 +95,7 @@ int run_status(const CommandLine& line) {
 
 std::vector<Command> status_commands() {
   return {{"status", "", "how a run stands: where, step, loss, pace, what was lost to restarts, out of its files alone",
-           "RUN [--follow] [--json]", status_options(), false, run_status}};
+           "RUN [--follow] [--json]", status_options(), false, run_status, "shiftron status run --follow"}};
 }
 
 }  // namespace shiftron::cli

@@ -163,11 +163,13 @@ int export_files(const CommandLine& line) {
 
 std::vector<Command> tokenizer_commands() {
   return {{"tokenizer", "train", "makes a tokenizer from text", "--input FILE… --vocab N --output FILE",
-           options_of_tokenizer_train(), false, train},
+           options_of_tokenizer_train(), false, train,
+           "shiftron tokenizer train --input text/*.jsonl --vocab 4096 --output tokenizer.model"},
           {"tokenizer", "inspect", "says what a tokenizer holds, and how it cuts a text", "FILE", inspect_options(),
-           false, inspect_tokenizer},
+           false, inspect_tokenizer, "shiftron tokenizer inspect tokenizer.model --text 'Once upon a time'"},
           {"tokenizer", "export", "writes the tokenizer as Hugging Face's libraries read it", "FILE --output DIR",
-           export_options(), false, export_files}};
+           export_options(), false, export_files,
+           "shiftron tokenizer export tokenizer.model --output exported-tokenizer"}};
 }
 
 }  // namespace shiftron::cli

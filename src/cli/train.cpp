@@ -294,15 +294,24 @@ int run_dump(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> train_commands() {
-  return {{"train", "", "trains a model, alone or under mpirun; --dry-run plans it",
-           "--config FILE [--config FILE …] [--KEY VALUE …] [--dry-run]", options_of_train(), true, run_train},
+  return {{"train",
+           "",
+           "trains a model, alone or under mpirun; --dry-run plans it",
+           "--config FILE [--config FILE …] [--KEY VALUE …] [--dry-run]",
+           options_of_train(),
+           true,
+           run_train,
+           "shiftron train --config configs/quickstart.conf --data.train data/train --output.directory run",
+           {"data.train", "output.directory", "train.steps", "train.global_batch", "train.precision",
+            "optimizer.learning_rate", "parallel.tp", "parallel.pp", "checkpoint.every", "device.kind"}},
           {"data",
            "dump",
            "prints ids, targets and document starts of a training step as JSON",
            "--config RUN/config.conf --step S",
            {required(whole_option("step", "the step, from 1", between(1, kLargestCount)))},
            true,
-           run_dump}};
+           run_dump,
+           "shiftron data dump --config run/config.conf --step 1"}};
 }
 
 }  // namespace shiftron::cli

@@ -49,9 +49,9 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
   return nearest;
 }
 
-std::string suggestion(const std::string& name, const std::vector<std::string>& candidates) {
+std::string suggestion(const std::string& name, const std::vector<std::string>& candidates, const std::string& dashes) {
   const std::string nearest = nearest_name(name, candidates);
-  return nearest.empty() ? "" : ", nearest is " + nearest;
+  return nearest.empty() ? "" : "; did you mean " + dashes + nearest + "?";
 }
 
 }  // namespace shiftron

@@ -13,7 +13,8 @@ int edit_distance(const std::string& a, const std::string& b);
 // dot is also compared with the last part of dotted candidates ("hiden" finds "model.hidden").
 std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates);
 
-// The end of a message about an unknown name: ", nearest is NAME", or "".
-std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);
+// The end of a message about an unknown name: "; did you mean NAME?", or "". `dashes` goes before the name.
+std::string suggestion(const std::string& name, const std::vector<std::string>& candidates,
+                       const std::string& dashes = "");
 
 }  // namespace shiftron

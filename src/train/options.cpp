@@ -267,34 +267,13 @@ std::string BuiltValues::listed() const {
   return text;
 }
 
-namespace {
-
-// Added to the help of a key that has values beyond the implemented ones; for device.kind that depends on the build.
-std::string version_note(const std::string& key) {
+std::string full_help(const Option& option) {
   for (const BuiltValues& built : built_in_this_version()) {
-    if (key == built.key && key != "device.kind") return " (in this version " + built.listed() + ")";
+    // Which devices there are depends on the build.
+    if (option.key == built.key && option.key != "device.kind")
+      return option.help + " (in this version " + built.listed() + ")";
   }
-  return "";
-}
-
-}  // namespace
-
-std::string options_help(bool with_defaults) {
-  std::string text, section;
-  for (const Option& option : option_table()) {
-    if (option.section() != section) {
-      section = option.section();
-      text += "\n[" + section + "]\n";
-    }
-    std::string left = "  --" + option.key + " " + option.values;
-    left.resize(left.size() < 48 ? 48 : left.size() + 2, ' ');
-    text += left + option.help + version_note(option.key);
-    const std::vector<std::string> defaults = option.write(RunConfig{});
-    if (with_defaults && option.required) text += " (required)";
-    if (with_defaults && !option.required && !defaults.empty()) text += " [" + defaults.front() + "]";
-    text += "\n";
-  }
-  return text;
+  return option.help;
 }
 
 }  // namespace shiftron

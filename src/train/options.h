@@ -42,7 +42,7 @@ std::vector<BuiltValues> built_in_this_version();
 // Every key, section by section in the order in which files list them.
 std::vector<Option> option_table();
 
-// Help of every key: "--model.hidden N   hidden size (required)", section by section.
-std::string options_help(bool with_defaults = true);
+// Its help, with the values that this version implements if there are others.
+std::string full_help(const Option& option);
 
 }  // namespace shiftron

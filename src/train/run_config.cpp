@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "core/nearest_name.h"
 #include "core/shell_word.h"
 #include "data/utf8.h"
+#include "train/familiar_names.h"
 #include "train/options.h"
 
 namespace shiftron {
@@ -52,7 +52,7 @@ void apply_level(RunConfig& config, const std::vector<Setting>& settings, bool r
     };
     const auto found = options.find(setting.key);
     if (found == options.end()) {
-      fault("unknown key " + printable(setting.key) + suggestion(setting.key, all_keys()));
+      fault("unknown key " + printable(setting.key) + suggested_key(setting.key, all_keys()));
       continue;
     }
     const Option& option = found->second;

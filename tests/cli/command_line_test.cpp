@@ -52,10 +52,10 @@ TEST(CommandLine, WhatIsNotGivenHasItsDefault) {
 }
 
 TEST(CommandLine, UnknownOptionsNameTheNearest) {
-  EXPECT_THAT(faults({"--temprature", "0.8"}), ElementsAre("unknown option --temprature, nearest is --temperature"));
-  EXPECT_THAT(faults({"--temprature=0.8"}), ElementsAre("unknown option --temprature, nearest is --temperature"));
+  EXPECT_THAT(faults({"--temprature", "0.8"}), ElementsAre("unknown option --temprature; did you mean --temperature?"));
+  EXPECT_THAT(faults({"--temprature=0.8"}), ElementsAre("unknown option --temprature; did you mean --temperature?"));
   EXPECT_THAT(faults({"--json", "-tokens", "3"}),
-              ElementsAre("unexpected word '-tokens', nearest is --tokens", "unexpected word '3'"));
+              ElementsAre("unexpected word '-tokens'; did you mean --tokens?", "unexpected word '3'"));
 }
 
 TEST(CommandLine, AnOptionIsNoValue) {

@@ -9,6 +9,7 @@
 namespace shiftron::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Words = std::vector<std::string>;
@@ -67,14 +68,19 @@ TEST(Dispatch, HelpAtEveryLevel) {
   EXPECT_EQ(code, 0);
   EXPECT_THAT(text, HasSubstr("data verify"));
   EXPECT_THAT(text, Not(HasSubstr("trains a model")));
-  for (const Words& words : {Words{"data", "build", "--help"}, Words{"data", "build", "-h"},
-                             Words{"data", "build", "--nosuch", "--help"}}) {
+  for (const Words& words :
+       {Words{"data", "build", "--help"}, Words{"data", "build", "-h"}, Words{"data", "build", "--nosuch", "--help"}}) {
     const auto [ends, lines] = output_of(words);
     EXPECT_EQ(ends, 0);
-    EXPECT_THAT(lines, HasSubstr("usage: shiftron data build --output DIR"));
+    EXPECT_THAT(lines, HasSubstr("Usage: shiftron data build --output DIR"));
     EXPECT_THAT(lines, HasSubstr("--json"));
   }
-  EXPECT_THAT(output_of({"train", "--help"}).second, HasSubstr("--model.hidden N"));
+  EXPECT_THAT(output_of({"train", "--help"}).second,
+              AllOf(HasSubstr("shiftron train --help all"), Not(HasSubstr("--model.hidden N"))));
+  for (const Words& words : {Words{"train", "--help", "all"}, Words{"help", "train", "all"}, Words{"--help", "all"}}) {
+    EXPECT_THAT(output_of(words).second, HasSubstr("--model.hidden N"));
+  }
+  EXPECT_THAT(output_of({"--help", "json"}).second, HasSubstr(R"("name": "data build")"));
   EXPECT_EQ(message_of({"--version", "x"}), "unexpected word 'x' behind --version");
   EXPECT_EQ(message_of({"data", "--help", "x"}),
             "unexpected word 'x' behind --help; shiftron data x --help says more about one command");
@@ -92,19 +98,19 @@ TEST(Dispatch, HelpAsAWord) {
     helped.emplace_back("--help");
     EXPECT_EQ(output_of(helped), output_of(asked));
   }
-  EXPECT_THAT(message_of({"help", "trian"}), HasSubstr("unknown command 'trian', nearest is train"));
-  EXPECT_THAT(message_of({"help", "data", "biuld"}), HasSubstr("unknown command 'data biuld', nearest is build"));
+  EXPECT_THAT(message_of({"help", "trian"}), HasSubstr("unknown command 'trian'; did you mean train?"));
+  EXPECT_THAT(message_of({"help", "data", "biuld"}), HasSubstr("unknown command 'data biuld'; did you mean build?"));
   EXPECT_EQ(message_of({"help", "data", "build", "x"}), "unexpected word 'x' behind build");
   EXPECT_THAT(message_of({"train", "help"}), HasSubstr("unexpected word 'help'; shiftron train --help"));
   EXPECT_THAT(message_of({"data", "build", "help"}), HasSubstr("unexpected word 'help'; shiftron data build --help"));
   EXPECT_THAT(message_of({"data", "help"}),
-              HasSubstr("unknown command 'data help'; data has: build, verify; shiftron data --help"));
+              HasSubstr("unknown command 'data help' (data has: build, verify; shiftron data --help"));
   EXPECT_EQ(dispatch(command_table(), {"names", "help"}), 1) << "a word that may stand alone";
 }
 
 TEST(Dispatch, FaultsOfTheLineAreRefusedBeforeTheCommandRuns) {
   EXPECT_THAT(message_of({"data", "verify", "--jsno", "stray", "word"}),
-              HasSubstr("2 faults in the command line:\n  unknown option --jsno, nearest is --json\n"
+              HasSubstr("2 faults in the command line:\n  unknown option --jsno; did you mean --json?\n"
                         "  unexpected word 'word'\nusage: shiftron data verify"));
   EXPECT_EQ(dispatch(command_table(), {"train", "--nosuch"}), 110) << "they wait for those of the configuration";
 }
@@ -116,9 +122,9 @@ TEST(Dispatch, NothingGivenIsAFaultWithHelp) {
 }
 
 TEST(Dispatch, SuggestsTheNearestCommand) {
-  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian', nearest is train; shiftron --help lists all");
-  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz'; shiftron --help lists all");
-  EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld', nearest is build; data has: build, verify");
+  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian'; did you mean train? (shiftron --help lists all)");
+  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz' (shiftron --help lists all)");
+  EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld'; did you mean build? (data has: build, verify)");
   EXPECT_EQ(message_of({"data"}), "data needs one of: build, verify");
 }
 

@@ -21,7 +21,7 @@ TEST(NearestName, FindsTheKeyMeant) {
   EXPECT_EQ(nearest_name("model.steps", keys), "train.steps");
   EXPECT_EQ(nearest_name("parallel.ttp", keys), "parallel.tp");
   EXPECT_EQ(nearest_name("something.else_entirely", keys), "");
-  EXPECT_EQ(suggestion("model.head", keys), ", nearest is model.heads");
+  EXPECT_EQ(suggestion("model.head", keys), "; did you mean model.heads?");
   EXPECT_EQ(suggestion("quux.quuux", keys), "");
   EXPECT_EQ(suggestion(std::string(3 << 20, 'x'), keys), "");  // at once
 }

@@ -227,7 +227,7 @@ TEST(TaskRegistry, kinds_have_the_harnesss_names) {
 TEST(TaskRegistry, unknown_names_are_told_together) {
   TaskRegistry registry;
   EXPECT_ERROR(registry.select({"helaswag", "mmlu", "cmmlu_agronmy"}), ExitCode::bad_input,
-               "helaswag, nearest is hellaswag\n  cmmlu_agronmy, nearest is cmmlu_agronomy");
+               "helaswag; did you mean hellaswag?\n  cmmlu_agronmy; did you mean cmmlu_agronomy?");
   EXPECT_ERROR(registry.select({}), ExitCode::bad_input, "--tasks list");
 }
 
@@ -271,7 +271,7 @@ TEST(TextTemplate, columns_parts_and_filters) {
   EXPECT_ERROR(fill("{list}"), ExitCode::bad_input, "{list} is a JSON array");
   EXPECT_ERROR(fill("{none}"), ExitCode::bad_input, "{none} is a JSON null");
   EXPECT_ERROR(fill("{n|strip}"), ExitCode::bad_input, "strip takes a text, not a number");
-  EXPECT_ERROR(fill("{q|stripp}"), ExitCode::bad_input, "no filter stripp, nearest is strip");
+  EXPECT_ERROR(fill("{q|stripp}"), ExitCode::bad_input, "no filter stripp; did you mean strip?");
   EXPECT_ERROR(fill("{q"), ExitCode::bad_input, "has a single {");
   EXPECT_ERROR(fill("{}"), ExitCode::bad_input, "names no column");
   EXPECT_ERROR(ItemValue("q", "task").texts_of(item, "here"), ExitCode::bad_input, "q is not a list of texts");
@@ -374,7 +374,7 @@ TEST_F(UserTask, faults_are_told_together) {
     "shots": -1, "draw": "any", "metrics": ["accuracy", "acc", "acc"], "gold": "{x|foo}"})");
   for (const char* part :
        {"bad.json cannot be taken:", "name must be made of letters", "kind is \"multiple\"",
-        "files names none for test", "contextt is no key of a task file, nearest is context",
+        "files names none for test", "contextt is no key of a task file; did you mean context?",
         "shots must be a whole number", "draw is \"any\"",
         "metrics names accuracy; multiple_choice has acc, acc_norm, acc_bytes", "metrics names acc twice",
         "gold {x|foo}: no filter foo", "docs/evaluation.md has an example"}) {

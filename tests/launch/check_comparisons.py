@@ -154,7 +154,7 @@ class Comparison(InFolder):
         for words, text in (([first], "divide the runs of two arms by --"), ([first, "--"], "an arm has no run"),
                             ([first, "--", self.folder / "none"], "none is not a directory"), ([first, "--", bare], "has no held-out loss"),
                             ([first, "--", short], f"numbers of steps: {first} 100, {short} 50"), ([first, same, "--", first], "have seed 1"),
-                            ([first, "--", same, "--metric", "los"], "has no value los in its metrics.jsonl, nearest is loss"),
+                            ([first, "--", same, "--metric", "los"], "has no value los in its metrics.jsonl; did you mean loss?"),
                             ([first, "--", same, "--picture", "x.gif"], "neither in .svg nor in .png")):
             result = self.compare(*words)
             self.assertEqual(result.returncode, 76, result)

@@ -606,7 +606,7 @@ class Slurm(SystemTest):
                               (["--evaluation.every", "10"], "data.validation is required"),
                               (["--output.directory", "/proc/none"], "/proc/none"),
                               (["--output.directory", str(self.folder / "a\\b")], "a\\b has a \\ in its name"),
-                              (["--train.stpes", "3"], "nearest is --train.steps"), (["--partition", "none"], "invalid partition")):
+                              (["--train.stpes", "3"], "did you mean --train.steps?"), (["--partition", "none"], "invalid partition")):
             with self.subTest(words):
                 code, out, err = self.launch(run, *words)
                 self.assertEqual(code, 76, out + err)

@@ -162,11 +162,11 @@ class BadInput(SystemTest):
     def test_configurations(self):
         run = self.folder / "refused"
         self.refused(76, self.of(run), "ranks 3 not divisible by tp 2 * cp 1 * pp 2 = 4", ranks=3)
-        self.refused(76, {**self.of(run), "model.hiden": 3}, "unknown option --model.hiden, nearest is --model.hidden")
+        self.refused(76, {**self.of(run), "model.hiden": 3}, "unknown option --model.hiden; did you mean --model.hidden?")
         wrong = self.folder / "wrong.conf"
         wrong.write_text("[model]\nhiden = 64\n[train]\nsteps = many\n")
         self.refused(76, {key: value for key, value in self.of(run).items() if key != "train.steps"},
-                     f"unknown key model.hiden, nearest is model.hidden ({wrong}:2)",
+                     f"unknown key model.hiden; did you mean model.hidden? ({wrong}:2)",
                      f"train.steps 'many' is not a whole number ({wrong}:4)", "2 faults", extra=["--config", wrong])
         for name in ("missing.conf", "."):
             self.refused(76, self.of(run), "cannot read a configuration file: ", f"{self.folder / name}: ",

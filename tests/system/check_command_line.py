@@ -2,6 +2,7 @@
 """Every command refuses unknown arguments: all errors of a command line at once, exit code 76, before anything is created."""
 import ctypes
 import errno
+import functools
 import json
 import os
 import platform
@@ -32,16 +33,22 @@ def run(words, ranks=1, before=None):
     return result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
 
 
+@functools.cache
+def table():
+    """{command: its row of `shiftron --help json`}; options of configured commands hold every configuration key."""
+    help_text = json.loads(run(["--help", "json"])[1])
+    keys = [{**key, "name": f"--{key['name']}"} for key in help_text["keys"]]
+    return {row["name"]: {**row, "options": row["options"] + (keys if row["takes_keys"] else [])} for row in help_text["commands"]}
+
+
 def commands():
     """Names of all commands, as the program lists them."""
-    _, text, _ = run(["--help"])
-    return re.findall(r"^  ([\w-]+(?: \w+)?)  +\S", text, re.M)
+    return list(table())
 
 
 def options_of(command):
     """{name: placeholder, "" for a flag} of all options that the command lists."""
-    _, text, _ = run([*command.split(), "--help"])
-    return {name: value for name, value in re.findall(r"^  --(\S+)(?: (\S+))?  +\S", text, re.M) if name != "help"}
+    return {option["name"][2:]: option["argument"] for option in table()[command]["options"] if option["name"] != "--help"}
 
 
 class CommandLine(SystemTest):
@@ -119,14 +126,20 @@ class CommandLine(SystemTest):
                 if command in ("compare", "evaluate compare"):  # which take any number of names
                     stray = []
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
-                             "unknown option --helf, nearest is --help", *stray)
+                             "unknown option --helf; did you mean --help?", *stray)
 
-    def test_what_a_checkpoint_brings_is_not_required(self):
-        for command in commands():
+    def test_help_says_what_to_type(self):
+        """Of every command: code 0, usage, options, an example, keys only on request."""
+        for command, row in table().items():
             with self.subTest(command):
-                _, text, _ = run([*command.split(), "--help"])
-                own, _, configuration = text.partition("\nConfiguration, ")
-                self.assertEqual("(required)" in configuration, bool(configuration) and "--checkpoint " not in own)
+                code, text, err = run([*command.split(), "--help"])
+                self.assertEqual((code, err), (0, ""))
+                self.assertRegex(text, rf"^shiftron {command}: .+\n(.+\n)*\nUsage: shiftron {command}")
+                self.assertIn(f"\nExample:\n  {row['example']}\n", text)
+                self.assertEqual(f"shiftron {command} --help all" in text, row["takes_keys"])
+                self.assertNotIn("--model.rope_base", text)
+                code, text, _ = run([*command.split(), "--help", "all"])
+                self.assertEqual((code, "--model.rope_base" in text), (0, row["takes_keys"]))
 
     def test_a_reader_that_has_left_is_no_fault(self):
         for kind, (read_end, write_end) in (("pipe", os.pipe()), ("socket", [end.detach() for end in socket.socketpair()])):

@@ -349,7 +349,7 @@ class GeneratedData(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (76, ""))
             for phrase in phrases:
                 self.assertIn(phrase, done.stderr)
-        refused("inductoin --documents 1 --jsonl", "unknown kind of generated data 'inductoin', nearest is induction")
+        refused("inductoin --documents 1 --jsonl", "unknown kind of generated data 'inductoin'; did you mean induction?")
         refused("hop --documents 1 --jsonl --pool 4 --hops 1001", "--hops '1001' must be <= 1000")
         refused("hop --documents 1 --jsonl --pool 4 --length 1001 --modulus 3", "--pool 4 is not an option of this kind",
                 "--modulus 3 is not an option of this kind")

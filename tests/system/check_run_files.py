@@ -232,10 +232,10 @@ class Words(SystemTest):
             self.assertGreater(len(text), 100)
             if len(words) == 2:
                 self.assertIn(command, self.must(shiftron(words[0], "--help")))
-        self.assertIn("--shift.form free|gate|clamp|project", self.must(shiftron("train", "--help")))
+        self.assertIn("--shift.form free|gate|clamp|project", self.must(shiftron("train", "--help", "all")))
         wrong = shiftron("trian")
         self.assertEqual(wrong.returncode, 76)
-        self.assertIn("nearest is train", wrong.stderr)
+        self.assertIn("did you mean train?", wrong.stderr)
 
     def test_parameters_of_the_paper(self):
         for name, billions in PAPER_BILLIONS.items():

@@ -156,7 +156,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
               ::testing::AllOf(HasSubstr("heads 4 not divisible by tp 3 ("), HasSubstr("parallel.tp: --layout)")));
   EXPECT_THAT(refused("pp=5"), HasSubstr("--layout"));
   EXPECT_THAT(refused("tp=3,pp=5"), ::testing::AllOf(HasSubstr("tp 3"), HasSubstr("pp 5")));  // all at once
-  EXPECT_THAT(refused("tpp=2"), HasSubstr("unknown key parallel.tpp, nearest is parallel.tp (--layout)"));
+  EXPECT_THAT(refused("tpp=2"), HasSubstr("unknown key parallel.tpp; did you mean parallel.tp? (--layout)"));
   EXPECT_THAT(refused("tp=two"), HasSubstr("parallel.tp 'two'"));
   EXPECT_THAT(refused("dp=0"), HasSubstr("dp '0' must be"));
   EXPECT_THAT(refused("dp=3"), HasSubstr("global_batch 4"));

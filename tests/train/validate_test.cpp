@@ -29,9 +29,9 @@ TEST(Validate, AcceptsTheSmallConfiguration) {
 TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
   const std::vector<Wrong> all = {
       // Unknown keys.
-      {{{"model.hiden", "64"}}, {"unknown key model.hiden, nearest is model.hidden (a.conf:1)"}},
-      {{{"train.tp", "2"}}, {"unknown key train.tp, nearest is parallel.tp (a.conf:1)"}},
-      {{{"hidden", "64"}}, {"unknown key hidden, nearest is model.hidden (a.conf:1)"}},
+      {{{"model.hiden", "64"}}, {"unknown key model.hiden; did you mean model.hidden? (a.conf:1)"}},
+      {{{"train.tp", "2"}}, {"unknown key train.tp; did you mean parallel.tp? (a.conf:1)"}},
+      {{{"hidden", "64"}}, {"unknown key hidden; did you mean model.hidden? (a.conf:1)"}},
       {{{"cluster.interconnect", "fast"}}, {"unknown key cluster.interconnect (a.conf:1)"}},
       // Unreadable values.
       {{{"model.hidden", "abc"}}, {"model.hidden 'abc' is not a whole number (a.conf:1)"}},
@@ -328,7 +328,7 @@ TEST(Validate, ThrowsOneErrorWithAllFaults) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
     EXPECT_STREQ(error.what(),
                  "6 faults in the configuration:\n"
-                 "  unknown key modle.hidden, nearest is model.hidden (a.conf:1)\n"
+                 "  unknown key modle.hidden; did you mean model.hidden? (a.conf:1)\n"
                  "  train.steps 'x' is not a whole number (a.conf:2)\n"
                  "  model.ffn -1 must be >= 1 (a.conf:4)\n"
                  "  parallel.cp 2 not in this version, which has 1 (a.conf:6)\n"

@@ -132,7 +132,7 @@ ItemValue::ItemValue(std::string_view text, const std::string& where) : text_(te
       std::string known;
       for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
       throw_bad_input(where, ": {", printable(text), "}: no filter ", printable(parts[i]), suggestion(parts[i], names),
-                      "; there are ", known);
+                      " (there are ", known, ")");
     }
     filters_.push_back(parts[i]);
   }
