@@ -21,7 +21,7 @@ using namespace hdf5;
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "file and memory types are taken to be the same");
+static_assert(std::endian::native == std::endian::little, "file and memory types are assumed to be the same");
 
 constexpr size_t kLongestText = 1 << 20;
 

@@ -201,7 +201,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
       options.inputs.size() == 1 ? printable(options.inputs[0]) : names_of_inputs(options.inputs);
   result.datasets =
       writer.finish({.nothing = (options.ids ? "no document with ids in " : "no document with text in ") + inputs,
-                     .too_few = text ? ", or say where documents end with --document-separator" : "",
+                     .too_few = text ? ", or mark where documents end, with --document-separator" : "",
                      .note = note_of(result)},
                     output);
   if (tell) tell(result);

@@ -51,7 +51,7 @@ class Splitter {
       }
       if (buffer.size() > kLongestDocument) {
         throw_bad_input(file_.path(), ": a document of more than ", kLongestDocument,
-                        " bytes; say where documents end with --document-separator");
+                        " bytes; mark where documents end, with --document-separator");
       }
       if (got == 0) break;
     }
