@@ -46,14 +46,14 @@ def measure(commands, folder, rounds):
         for name, command in commands.items():
             shutil.rmtree(folder / "out") if (folder / "out").is_dir() else (folder / "out").unlink(missing_ok=True)
             printed, wall, busy = timed(command)
-            told = json.loads(printed)
+            answer = json.loads(printed)
             seconds[name].append(wall)
             processor_seconds[name].append(busy)
-            versions |= told.get("versions", {})
+            versions |= answer.get("versions", {})
             if name == "shiftron":  # which ends each document with a token
-                told = {key: sum(built[key] for built in told["datasets"]) for key in ("tokens", "documents", "text_bytes")}
-                told["tokens"] -= told["documents"]
-            tokens[name], text_bytes = told["tokens"], told["text_bytes"]
+                answer = {key: sum(built[key] for built in answer["datasets"]) for key in ("tokens", "documents", "text_bytes")}
+                answer["tokens"] -= answer["documents"]
+            tokens[name], text_bytes = answer["tokens"], answer["text_bytes"]
     if len(set(tokens.values())) > 1:
         raise Fault(f"the tokens differ: {tokens}")
     best = {name: text_bytes / min(values) for name, values in seconds.items()}

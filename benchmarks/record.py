@@ -87,8 +87,8 @@ def machine():
 
 def cuda_versions():
     """Of the build with CUDA, as it names them itself."""
-    told = subprocess.run([ROOT / "build" / "cuda" / "shiftron", "--version"], capture_output=True, text=True, check=False).stdout
-    named = re.search(r"cuda \((.*)\)", told)
+    answer = subprocess.run([ROOT / "build" / "cuda" / "shiftron", "--version"], capture_output=True, text=True, check=False).stdout
+    named = re.search(r"cuda \((.*)\)", answer)
     return dict(part.rsplit(" ", 1) for part in named.group(1).split(", ")) if named else {}
 
 

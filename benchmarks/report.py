@@ -189,12 +189,12 @@ def machinery_lines(kept):
     for result in kept:
         name, best = fastest_other(result)
         own = result["result"]["sides"]["shiftron"]
-        told, without = shares.setdefault(result["model"], ([], []))
-        told.append(memory_of(own) / memory_of(best))
+        answer, without = shares.setdefault(result["model"], ([], []))
+        answer.append(memory_of(own) / memory_of(best))
         without.append((memory_of(own) - MACHINERY["shiftron"]) / (memory_of(best) - MACHINERY[name.split("-")[1]]))
     theirs = [size for name, size in MACHINERY.items() if name != "shiftron"]
-    changes = "; ".join(f"{model} {min(told):.2f} to {max(told):.2f}, about {min(without):.2f} to {max(without):.2f} without it"
-                        for model, (told, without) in shares.items())
+    changes = "; ".join(f"{model} {min(answer):.2f} to {max(answer):.2f}, about {min(without):.2f} to {max(without):.2f} without it"
+                        for model, (answer, without) in shares.items())
     yield (f"On CPUs, PyTorch's memory above start-up includes {min(theirs) / 1e9:.1f} to {max(theirs) / 1e9:.1f} GB for PyTorch itself, "
            f"most of it when it compiles; even a model of kilobytes takes that much. (Shiftron takes {MACHINERY['shiftron'] / 1e9:.2f} GB.) This makes Shiftron's "
            f"shares of memory for small models look better than they are: {changes}.")

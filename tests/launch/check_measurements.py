@@ -64,7 +64,7 @@ class Measurements(unittest.TestCase):
                  "b": {"tokens_per_second": 58.0, "speed_of_shiftron_over_it": 1.45}}
         self.assertEqual(report.fastest_other({"result": {"sides": sides}})[0], "b")
 
-    def test_memory_is_told_without_machinery(self):
+    def test_memory_is_reported_without_machinery(self):
         self.assertEqual(report.memory_of({"own_bytes": 10, "machinery_bytes": 3}), 7)
         self.assertEqual(report.memory_of({"own_bytes": 10, "device_bytes": 5}), 5)
         self.assertFalse(report.has_machinery({"result": {"sides": {"shiftron": {"own_bytes": 10}}}}))
