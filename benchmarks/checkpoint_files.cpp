@@ -1,13 +1,13 @@
-// Saving and restoring against what the disk allows.
+// Speed of saving and restoring, compared with the disk's limit.
 //   checkpoint_files --config FILE [--KEY VALUE]… [--directory DIR] [--rounds N] [--json] [--live]
 // The state of a run (masters and two moments, random bits) is saved and restored as `shiftron train` does it, on one
-// rank. Beside it, in every round and by turns first or last, the same bytes between the same memory and a file on the
-// same disk by plain calls: write and fsync, pread, in pieces of a block, by one thread, without any hash. A share is
-// the time of those over ours, by rounds. Reads are measured twice: "cold", when the page cache was told to forget the
-// files and holds nothing of them (which mincore() is asked), and "warm", when it holds all of them. `written`: until
-// the file is on the disk, hashed and without the read-back that follows; `saved`: the whole save.
-// --live: takes words on stdin ("save", "restore cold", …), prints a line of JSON for each; checkpoint_vs_pytorch.py
-// speaks it.
+// rank. In every round, alternately before or after it, plain calls move the same bytes between the same memory and a
+// file on the same disk: write and fsync, pread, block by block, with one thread, without a hash. A share is the time
+// of the plain calls over ours, by rounds. Reads are measured twice: "cold", after the page cache has dropped the files
+// (checked with mincore()), and "warm", when it holds all of them. `written`: until the file is on the disk, hashed but
+// not yet read back; `saved`: the whole save.
+// --live: reads requests on stdin ("save", "restore cold", …) and answers each with a line of JSON, for
+// checkpoint_vs_pytorch.py.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -80,7 +80,11 @@ double forget(const std::string& path) {
 class State {
  public:
   State(const RunConfig& config, int threads, const std::string& directory)
-      : config_(config), threads_(threads), trainer_(config, threads), world_(make_single_world()), directory_(directory) {
+      : config_(config),
+        threads_(threads),
+        trainer_(config, threads),
+        world_(make_single_world()),
+        directory_(directory) {
     fs::remove_all(directory_);
     fs::create_directories(directory_);
     uint64_t bits = 1;
@@ -301,7 +305,8 @@ void live(State& state, int threads) {
     } else if (word == "raw read cold" || word == "raw read warm") {
       answer({{"seconds", state.raw_read(word.ends_with("cold"))}, {"cached", state.most_cached_when_cold()}});
     } else {
-      throw_bad_input("'", word, "' is no word of --live: save, restore cold, restore warm, raw write, raw read cold, "
+      throw_bad_input("'", word,
+                      "' is no word of --live: save, restore cold, restore warm, raw write, raw read cold, "
                       "raw read warm");
     }
   }
@@ -325,15 +330,15 @@ void print(const json& result) {
 
 int run(const std::vector<std::string>& arguments) {
   const cli::ParsedConfig parsed = cli::parse_config(
-      arguments, {cli::text_option("directory", "DIR", "where files are written and removed; on the disk in question"),
-                  cli::whole_option("rounds", "of the measurement", at_least(1), "7"),
-                  cli::flag("live", "do what stdin says"), cli::json_flag()});
+      arguments, {cli::text_option("directory", "DIR", "where files are written and removed; on the disk to measure"),
+                  cli::whole_option("rounds", "number of rounds", at_least(1), "7"),
+                  cli::flag("live", "answer requests on stdin"), cli::json_flag()});
   if (parsed.help) {
     std::cout << "checkpoint_files --config FILE [--KEY VALUE]… [--directory DIR] [--rounds N] [--json] [--live]\n";
     return 0;
   }
   RunConfig config = parsed.config;
-  config.train.micro_batch = config.train.global_batch = 1;  // the state alone matters, not the activations beside it
+  config.train.micro_batch = config.train.global_batch = 1;  // only the state matters, not the activations
   validate(config, 1, Use::dry_run);
   resolve(config);
   if (config.train.precision == Precision::fp64) throw_bad_input("train.precision fp64 is not measured: fp32 or bf16");

@@ -3,10 +3,10 @@
 
     build/interchange/bin/python benchmarks/checkpoint_vs_pytorch.py 124m     (configs/NAME.conf with KV shift; -- --KEY VALUE)
 
-Sides: `checkpoint_files --live`; torch.distributed.checkpoint in a single process; safetensors.torch with files synced behind
-it. All are live processes with the same tensors (masters and two moments, fp32) that take turns, every round in another order;
-what each saved goes from the page cache before a cold restore, and stays in it for a warm one. The ratio is their time over
-Shiftron's, by rounds. A save of Shiftron hashes what it writes and reads it back, a restore compares the hashes; the others
+Sides: `checkpoint_files --live`; torch.distributed.checkpoint in a single process; safetensors.torch with files synced
+afterwards. All are live processes with the same tensors (masters and two moments, fp32) that take turns, every round in another order;
+saved files are dropped from the page cache before a cold restore, and stay in it for a warm one. The ratio is their time over
+Shiftron's, by rounds. Shiftron's save hashes what it writes and reads it back, its restore compares the hashes; the others
 do neither.
 """
 import argparse
@@ -42,7 +42,7 @@ def start(options, arguments, folder):
 def compare(options, arguments, folder):
     sides = start(options, arguments, folder)
     seconds = {side.name: {words: [] for words in WORDS} for side in sides}
-    for side in sides:  # what only the first time costs
+    for side in sides:  # warm-up
         for words in WORDS:
             side.ask(words)
     meter = OtherWork([side.process.pid for side in sides])
@@ -78,7 +78,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="name of configs/NAME.conf")
     parser.add_argument("--rounds", type=at_least(1), default=6)
-    parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "build", help="on the disk in question")
+    parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "build", help="a folder on the disk to measure")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
     parser.add_argument("--checkpoint-files", default=ROOT / "build" / "release" / "benchmarks" / "checkpoint_files", metavar="PROGRAM")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Builds a dataset here, and tokenizes the same text by the packages sentencepiece and tokenizers of Python; compares bytes of text a second.
+"""Builds a dataset here, tokenizes the same text with the Python packages sentencepiece and tokenizers, and compares bytes of text per second.
 
-    launch/install-deps --interchange; benchmarks/data_vs_python.py      (the text: the quick start's corpus; --input FILE… for another)
+    launch/install-deps --interchange; benchmarks/data_vs_python.py      (on the quick start's corpus; --input FILE… for another text)
 
-One tokenizer of type bpe is trained; the package tokenizers reads what is exported of it. Whole commands take turns, each from its start to
+One tokenizer of type bpe is trained; the package tokenizers reads its export. Whole commands take turns, each from its start to
 tokens on the disk: `shiftron data build`, which also shuffles and hashes, and benchmarks/python_tokens.py. All use the same number of
-threads; then one. Fails where the sums of tokens differ.
+threads; then one. Fails if the token counts differ.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ PYTHON = ROOT / "build" / "interchange" / "bin" / "python"
 
 
 def timed(command):
-    """What it printed, its seconds, and those of its processors."""
+    """Returns (output, wall seconds, processor seconds) of a command."""
     usage, began = os.times(), time.monotonic()
     printed = must(*command)
     seconds, after = time.monotonic() - began, os.times()
@@ -46,16 +46,16 @@ def measure(commands, folder, rounds):
         for name, command in commands.items():
             shutil.rmtree(folder / "out") if (folder / "out").is_dir() else (folder / "out").unlink(missing_ok=True)
             printed, wall, busy = timed(command)
-            told = json.loads(printed)
+            answer = json.loads(printed)
             seconds[name].append(wall)
             processor_seconds[name].append(busy)
-            versions |= told.get("versions", {})
-            if name == "shiftron":  # which ends each document with a token
-                told = {key: sum(built[key] for built in told["datasets"]) for key in ("tokens", "documents", "text_bytes")}
-                told["tokens"] -= told["documents"]
-            tokens[name], text_bytes = told["tokens"], told["text_bytes"]
+            versions |= answer.get("versions", {})
+            if name == "shiftron":  # it ends each document with a token
+                answer = {key: sum(built[key] for built in answer["datasets"]) for key in ("tokens", "documents", "text_bytes")}
+                answer["tokens"] -= answer["documents"]
+            tokens[name], text_bytes = answer["tokens"], answer["text_bytes"]
     if len(set(tokens.values())) > 1:
-        raise Fault(f"the tokens differ: {tokens}")
+        raise Fault(f"the token counts differ: {tokens}")
     best = {name: text_bytes / min(values) for name, values in seconds.items()}
     return {"seconds": seconds, "processor_seconds": processor_seconds, "text_bytes": text_bytes, "tokens": tokens["shiftron"], "best": best,
             "ratio": best["shiftron"] / max(value for name, value in best.items() if name != "shiftron"), "other_cores": meter.cores()}, versions
@@ -63,7 +63,7 @@ def measure(commands, folder, rounds):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", type=pathlib.Path, nargs="+", help="JSONL with the key text; without it the quick start's corpus is made")
+    parser.add_argument("--input", type=pathlib.Path, nargs="+", help="JSONL with the key text; default: the quick start's corpus")
     parser.add_argument("--vocab", type=int, choices=range(300, 65537), metavar="300 to 65536", default=32000)
     parser.add_argument("--threads", type=at_least(1), default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=at_least(1), default=10)

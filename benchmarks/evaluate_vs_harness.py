@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Answers the items of benchmark tasks here and by lm-evaluation-harness, and compares items a second.
+"""Answers the items of benchmark tasks here and with lm-evaluation-harness, and compares items per second.
 
     build/lm-eval/bin/python benchmarks/evaluate_vs_harness.py 30m      (configs/NAME.conf with KV shift; needs lm_eval[hf]==0.4.13 with torch)
 
-A model of one step is made, and exported for the harness, which loads it through transformers on the CPU. The items are invented, in
-the lengths of MMLU with five examples and of HellaSwag; --data DIR takes those of a folder as `shiftron evaluate` reads it. Scoring
-alone, from texts to log-likelihoods, is timed in live processes that take turns, each with its model loaded: the harness in fp32 and
+A model is trained for one step and exported for the harness, which loads it through transformers on the CPU. The items are made up, with
+the lengths of MMLU with five examples and of HellaSwag; --data DIR uses the items of a folder that `shiftron evaluate` can read. Only
+scoring, from texts to log-likelihoods, is timed, in live processes that take turns, each with its model loaded: the harness in fp32 and
 bf16 at whichever of its batch sizes was fastest in a first pass, Shiftron in both, and on one thread and on two ranks of one thread.
 The ratio is Shiftron's best of all rounds over the harness's best. Then whole commands, from start to report, take turns.
-Fails where log-likelihoods in fp32 differ by more than 1e-4.
+Fails if log-likelihoods in fp32 differ by more than 1e-4.
 """
 import argparse
 import importlib.util
@@ -37,7 +37,7 @@ MAX_LENGTH = 2048
 
 
 class Words:
-    """Texts of invented words, which are as frequent as words of a language are."""
+    """Texts of made-up words with the frequencies of a natural language."""
 
     def __init__(self, count=40000):
         self.random = random.Random(5)
@@ -170,7 +170,7 @@ def largest_difference(found, others):
 def measure(shape, ours, theirs, arguments):
     swept, best_batch = {}, {}
     for side in theirs:
-        side.rate(shape, arguments.batch[0])  # what only the first time costs
+        side.rate(shape, arguments.batch[0])  # warm-up
         for batch in arguments.batch:
             swept.setdefault(side.name, {})[str(batch)] = rate = side.rate(shape, batch)
             print(f"  {shape}, {side.name}, batches of {batch}: {rate:.2f} items/s", file=sys.stderr, flush=True)
@@ -240,16 +240,16 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="name of configs/NAME.conf")
     parser.add_argument("--vanilla", action="store_true", help="the model without KV shift")
-    parser.add_argument("--shape", action="append", choices=SHAPES, help="these alone; may repeat")
-    parser.add_argument("--items", type=at_least(1), default=64, help="of each shape, invented")
-    parser.add_argument("--limit", type=int, default=1000000, help="items of each task")
-    parser.add_argument("--data", type=pathlib.Path, help="items of mmlu and hellaswag that are there")
-    parser.add_argument("--tokenizer", type=pathlib.Path, help="that suits them; its vocabulary becomes the model's")
-    parser.add_argument("--label", default="", help="of a run with options of its own; part of the result's name")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 8, 16, 32], help="the harness's")
+    parser.add_argument("--shape", action="append", choices=SHAPES, help="only this one; repeatable")
+    parser.add_argument("--items", type=at_least(1), default=64, help="number of made-up items of each shape")
+    parser.add_argument("--limit", type=int, default=1000000, help="largest number of items of each task")
+    parser.add_argument("--data", type=pathlib.Path, help="a folder with items of mmlu and hellaswag")
+    parser.add_argument("--tokenizer", type=pathlib.Path, help="tokenizer for them; its vocabulary becomes the model's")
+    parser.add_argument("--label", default="", help="names a run with its own options; part of the result's name")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 8, 16, 32], help="batch sizes of the harness")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=at_least(1), default=3)
-    parser.add_argument("--whole-rounds", type=at_least(0), default=2, help="0: no whole commands")
+    parser.add_argument("--whole-rounds", type=at_least(0), default=2, help="rounds of whole commands; 0: none")
     parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")

@@ -1,9 +1,9 @@
-"""A model of one step and its export, for what reads a model or its tokenizer elsewhere."""
+"""A model trained for one step and its export, for comparisons with other programs."""
 from record import must
 
 
 def exported_step(program, configs, vocab, tokenizer, inputs, folder, options=()):
-    """The step's directory; its export lies in folder/export. `vocab`: tokens of `tokenizer`; `inputs`: what it trains on."""
+    """Returns the step's directory; the export is in folder/export. `vocab`: tokens of `tokenizer`; `inputs`: its training data."""
     must(program, "data", "build", "--input", *inputs, "--tokenizer", tokenizer, "--output", folder / "shards")
     files = [word for config in configs for word in ("--config", config)]
     must(program, "train", *files, "--model.vocab", vocab, "--train.steps", 1, "--train.global_batch", 1, "--train.micro_batch", 1,

@@ -1,9 +1,9 @@
-// Generation token by token, against the time that reading alone would take.
+// Speed of generation token by token, compared with the time that only reading the weights would take.
 //   generate_tokens --config FILE [--KEY VALUE]… [--cache N] [--tokens N] [--rounds N] [--profile] [--json]
-// A model with random weights continues a prompt of --cache tokens by --tokens more, greedily, one at a time, as
+// A model with random weights extends a prompt of --cache tokens by --tokens more, greedily, one at a time, as
 // `shiftron generate` does. The bound is the rate of reads of the same process, measured before and after each round
-// (the faster counts), over the bytes that a token must read: all weights but the table that it takes one row of, and
-// the keys and values so far.
+// (the faster counts), over the bytes that a token must read: all weights except the embedding table, of which it reads
+// one row, and the keys and values so far.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ class Generation {
     }
   }
 
-  // Seconds of each token behind the first, whose time is mostly the prompt's.
+  // Seconds of each token after the first, whose time is mostly the prompt's.
   std::vector<double> round() {
     decoder_.restart();
     std::vector<double> seconds;

@@ -18,7 +18,7 @@ import torch  # noqa: E402
 
 
 def instances_of(manager, names, fewshot, limit):
-    """Of all tasks, in order; and how many items ask them."""
+    """The requests of all tasks, in order, and their number of items."""
     instances, items = [], 0
     for name in names.split(","):
         task = lm_eval.tasks.get_task_dict([name], manager)[name]
@@ -40,7 +40,7 @@ def main():
     parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # output of libraries
     datasets.disable_progress_bars()
     torch.set_num_threads(arguments.threads)
     manager = lm_eval.tasks.TaskManager(include_path=arguments.tasks)

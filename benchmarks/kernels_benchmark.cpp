@@ -1,7 +1,7 @@
 // Times every kernel at the shapes of two small models: kernels_benchmark [threads] [--benchmark_filter=...].
 // toy: hidden 1024, 8 heads × 128, ffn 2752, vocabulary 8000; 30m: hidden 512, 8/4 heads × 64, ffn 1408, vocabulary
 // 8192; 8 sequences of 512 tokens. The ledger's bytes and operations give GB/s and GFLOP/s; attention counts its causal
-// half. With 1 thread rates are by processor time, so that they mean something on a machine that others load.
+// half. With 1 thread rates use processor time, so that they are meaningful on a loaded machine.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-"""A process that waits on its pipe for words and answers each with a line of JSON: sides of a comparison take turns so."""
+"""A process that waits on its pipe for requests and answers each with a line of JSON, so that the sides of a comparison can take turns."""
 import json
 import pathlib
 import re
@@ -18,15 +18,15 @@ class LiveProcess:
     def answer(self):
         line = self.process.stdout.readline()
         if not line:
-            raise Fault(f"{self.name} ended with code {self.process.wait()}; its message stands above")
+            raise Fault(f"{self.name} ended with code {self.process.wait()}; its message is above")
         return json.loads(line)
 
-    def tell(self, words):
+    def send(self, words):
         self.process.stdin.write(f"{words}\n")
         self.process.stdin.flush()
 
     def ask(self, words):
-        self.tell(words)
+        self.send(words)
         return self.answer()
 
     def peak_bytes(self):

@@ -1,4 +1,4 @@
-// One rank's training steps without a run around them.
+// One rank's training steps, without a run.
 #include "local_trainer.h"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// A trainer whose steps are measured, and the samples that it is fed.
+// A trainer whose steps are measured, and its samples.
 #pragma once
 
 #include <cstdint>

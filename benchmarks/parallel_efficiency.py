@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Two ranks of one thread against one rank of two threads, and against each other: the same `shiftron train` in turn, what
-a split costs, and what zero 1 and the schedules of a pipeline gain or lose.
+"""Compares two ranks of one thread with one rank of two threads, and with each other: the same `shiftron train` in turn. Shows what
+a split costs, and what zero 1 and pipeline schedules gain or lose.
 
     benchmarks/parallel_efficiency.py 124m --data quickstart/data/train [--precision bf16] [--rounds 3] [-- --KEY VALUE …]
 
-tp 2 and dp 2 run on --sequences sequences a step, pp 2 on --microbatches of one each, against a single rank with the same
-batch; zero 1 against dp 2, schedules against pp 2 with 1f1b. Keeps benchmarks/results/parallel-efficiency-MODEL-PRECISION.json.
+tp 2 and dp 2 run on --sequences sequences per step, pp 2 on --microbatches of one each; both are compared with a single rank with the
+same batch, zero 1 with dp 2, schedules with pp 2 with 1f1b. Keeps benchmarks/results/parallel-efficiency-MODEL-PRECISION.json.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, 
 
 
 def step_seconds(ranks, options, folder):
-    """Of every step but the first, of a run in a new directory."""
+    """Values of every step except the first, of a run in a new directory."""
     with tempfile.TemporaryDirectory(dir=folder) as directory:
         command = [ROOT / "launch" / "local", ranks, "train", *options, "--output.directory", f"{directory}/run"]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def compare(arguments, options, folder):
     stages = [*many, "--parallel.pp", 2, *split]
     chunks = ["--parallel.pipeline", "interleaved", "--parallel.chunks", 2]
     alone, data, pipeline = "one rank", "dp 2", "pp 2"
-    # The options of two ranks; what they are compared with, its ranks and options.
+    # The options of two ranks; what they are compared with, and that one's ranks and options.
     layouts = {"tp 2": ([*few, *split, "--parallel.tp", 2], alone, 1, [*few, *single]),
                data: ([*half, *split], alone, 1, [*few, *single]),
                pipeline: (stages, alone, 1, [*many, *single]),
@@ -46,7 +46,7 @@ def compare(arguments, options, folder):
                "pp 2, interleaved": ([*stages, *chunks], pipeline, 2, stages),
                "pp 2, zb-h1": ([*stages, "--parallel.pipeline", "zb-h1"], pipeline, 2, stages)}
     if unknown := set(arguments.layout or []) - set(layouts):
-        raise Fault(f"no layout {', '.join(map(repr, sorted(unknown)))}; there are {', '.join(map(repr, layouts))}")
+        raise Fault(f"no layout {', '.join(map(repr, sorted(unknown)))}; layouts: {', '.join(map(repr, layouts))}")
     result, loads = {}, []
     for name, (two, against, ranks, other) in layouts.items():
         if arguments.layout and name not in arguments.layout:
@@ -61,7 +61,7 @@ def compare(arguments, options, folder):
                     for count, own in ((2, two), (ranks, other))]
             loads.append(meter.cores())
             if loads[-1] > QUIET_CORES and not arguments.busy:
-                print(f"left out a round: other processes used {loads.pop()} cores", file=sys.stderr)
+                print(f"discarded a round: other processes used {loads.pop()} cores", file=sys.stderr)
                 continue
             rates.append(pair[0])
             other_rates.append(pair[1])
@@ -77,9 +77,9 @@ def main():
     words, own = split_words(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="name of configs/NAME.conf")
-    parser.add_argument("--data", required=True, help="a dataset, as the quick start leaves it in quickstart/data/train")
+    parser.add_argument("--data", required=True, help="a dataset, such as the quick start's quickstart/data/train")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--layout", action="append", help="only these, 'tp 2' or 'pp 2, zb-h1' for example; may repeat")
+    parser.add_argument("--layout", action="append", help="only this one, such as 'tp 2' or 'pp 2, zb-h1'; repeatable")
     parser.add_argument("--sequences", type=at_least(2), default=4)
     parser.add_argument("--microbatches", type=at_least(1), default=16)
     parser.add_argument("--sequence-length", type=at_least(1), default=1024)

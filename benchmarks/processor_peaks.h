@@ -1,4 +1,4 @@
-// What the processor's multiplying instructions do in a second, on operands in the first-level cache.
+// The rate of the processor's multiply instructions, on operands in the first-level cache.
 #pragma once
 
 #include <string>

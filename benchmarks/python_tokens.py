@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tokens of JSONL documents as programs in Python do: read, tokenized by a package's own threads, two bytes a token, one file.
+"""Writes the tokens of JSONL documents as programs in Python do: read, tokenized by a package's own threads, two bytes per token, one file.
 
     python_tokens.py (sentencepiece FILE.model | tokenizers TOKENIZER.json) THREADS OUT INPUT…
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The PyTorch side of checkpoint_vs_pytorch.py: holds a state of the given shapes, saves and restores it when told to.
+"""The PyTorch side of checkpoint_vs_pytorch.py: holds a state of the given shapes, and saves and restores it on request.
 
 Words on stdin, JSON on stdout, as `checkpoint_files --live`. A save is done when its files and their folder are synced; a
-restore when every tensor of the state, which is there beforehand, holds the bytes again.
+restore when every tensor of the state, allocated beforehand, holds the bytes again.
 """
 import argparse
 import json
@@ -57,7 +57,7 @@ def save(side, state, folder):
 
 
 def forget(folder):
-    """The page cache forgets the files below."""
+    """Drops the files below from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Training steps in PyTorch on command: the other side of train_steps, started by benchmarks/vs_pytorch.py.
 
-Reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}. The model is written as PyTorch is meant to be used:
+Reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}. The model is idiomatic PyTorch:
 fused query-key-value and gate-up products, scaled_dot_product_attention, fused AdamW; the KV shift is a pad and a
 multiply-add. Variants: fp32, autocast (fp32 weights, products in bf16) and bf16 (bf16 weights and gradients, fp32 masters
-and moments), each eager, compiled as a whole, or compiled by layers, which takes as long for many as for one; bf16 on a GPU also
-compiled as a whole and replayed as CUDA graphs ("reduce-overhead"), so that no launch waits for the host. The device is the description's, on a GPU with cuDNN's attention before
-others. Inputs: the .h5 file and the description (train_steps --describe) that
-vs_pytorch.py made.
+and moments), each eager, compiled as a whole, or compiled layer by layer, which takes as long for many layers as for one;
+bf16 on a GPU also compiled as a whole and replayed as CUDA graphs ("reduce-overhead"), so that no launch waits for the host.
+The device is the description's; on a GPU, cuDNN's attention is preferred. Inputs: the .h5 file and the description
+(train_steps --describe) that vs_pytorch.py wrote.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 STREAMS = ("query", "key", "value")
-ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # the first that serves
+ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # in order of preference
 
 
 class Model:
@@ -121,7 +121,7 @@ class Trainer:
         if self.graphs:
             self.loss = torch.compile(self.model.loss, mode="reduce-overhead")
             for weight in self.model.parameters.values():
-                torch._dynamo.mark_static_address(weight)  # or each replay would copy it
+                torch._dynamo.mark_static_address(weight)  # otherwise each replay would copy it
                 weight.grad = torch.zeros_like(weight)  # a replay overwrites the gradients that it made before: they are summed elsewhere
         optimizer = description["configuration"]["optimizer"]
         self.clip = optimizer["clip"]
@@ -131,7 +131,7 @@ class Trainer:
         self.number = 0
 
     def steps(self, count):
-        """Seconds of one, and their losses, which are read when all are done: a GPU never waits for the host."""
+        """Returns (seconds per step, losses). Losses are read when all steps are done, so that a GPU never waits for the host."""
         start = time.perf_counter()
         with sdpa_kernel(ATTENTION, set_priority=True):
             losses = torch.stack([self.step() for _ in range(count)]).tolist()
@@ -169,7 +169,7 @@ def resident_bytes():
 
 
 def main():
-    start_bytes = resident_bytes()  # the libraries alone
+    start_bytes = resident_bytes()  # only the libraries
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--description", required=True)
     parser.add_argument("--inputs", required=True)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Keeps what a benchmark prints as JSON, with machine, date, load, command and versions, in benchmarks/results/NAME.json.
+"""Stores the JSON that a benchmark prints, with machine, date, load, command and versions, in benchmarks/results/NAME.json.
 
     benchmarks/record.py NAME COMMAND…     for example: benchmarks/record.py step-floor-toy \\
                                                build/release/benchmarks/step_floor --config configs/toy.conf --json
 
-Waits until nothing else runs here (--wait SECONDS at most): a figure from a busy machine is not kept unless --busy is given.
+Waits until nothing else runs here, at most --wait SECONDS: figures from a busy machine are not kept. --busy prints figures without waiting and
+keeps nothing.
 """
 import argparse
 import datetime
@@ -31,13 +32,13 @@ class Fault(Exception):
 
 
 def split_words(words):
-    """A benchmark's own words and those behind --, which go to the program."""
+    """Returns (a benchmark's own arguments, those after --, which go to the program)."""
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1:]
 
 
 def at_least(least):
-    """For argparse: a whole number that is no smaller."""
+    """For argparse: a whole number that is at least `least`."""
     def number(text):
         if int(text) < least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
@@ -46,7 +47,7 @@ def at_least(least):
 
 
 def largest(differences):
-    """NaN where there is one, which max() may pass over."""
+    """The largest number, or NaN if there is one, which max() may ignore."""
     return max(differences, key=lambda one: (math.isnan(one), one))
 
 
@@ -56,7 +57,7 @@ def require_program(path):
 
 
 def must(*command):
-    """What it prints; a Fault where it fails."""
+    """Returns what the command prints; raises Fault if it fails."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Fault(f"{command_text(command[:3])} returned {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
@@ -66,7 +67,7 @@ def must(*command):
 def model_file(name):
     path = ROOT / "configs" / f"{name}.conf"
     if not path.exists():
-        raise Fault(f"no model {name}: configs/{name}.conf is not there\n  next: ls configs")
+        raise Fault(f"no model {name}: configs/{name}.conf does not exist\n  next: ls configs")
     return path
 
 
@@ -86,15 +87,15 @@ def machine():
 
 
 def cuda_versions():
-    """Of the build with CUDA, as it names them itself."""
-    told = subprocess.run([ROOT / "build" / "cuda" / "shiftron", "--version"], capture_output=True, text=True, check=False).stdout
-    named = re.search(r"cuda \((.*)\)", told)
+    """Versions of the CUDA build, as it prints them itself."""
+    answer = subprocess.run([ROOT / "build" / "cuda" / "shiftron", "--version"], capture_output=True, text=True, check=False).stdout
+    named = re.search(r"cuda \((.*)\)", answer)
     return dict(part.rsplit(" ", 1) for part in named.group(1).split(", ")) if named else {}
 
 
 def versions(command):
     found = {}
-    if "cuda" in command:  # what a step on a GPU runs in
+    if "cuda" in command:  # the versions that a GPU step uses
         found = cuda_versions()
     else:
         for name, package in LIBRARIES.items():
@@ -107,13 +108,13 @@ def versions(command):
 
 
 def busy_seconds():
-    """Of all cores since the start of the machine: user, nice, system, interrupts, and what the host took."""
+    """Busy time of all cores since the machine started: user, nice, system, interrupts, and time taken by the host."""
     fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def own_seconds(pids=()):
-    """Processor time of this process, of its children that have ended, and of `pids`, children that live."""
+    """Processor time of this process, of its ended children, and of its living children `pids`."""
     total = sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
     for pid in pids:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -141,17 +142,17 @@ def wait_until_quiet(seconds):
         if cores <= QUIET_CORES:
             return
         if time.monotonic() > deadline:
-            raise Fault(f"other processes use {cores:.1f} cores; try again later, or give --busy to see figures that are not kept")
+            raise Fault(f"other processes use {cores:.1f} cores; try again later, or use --busy to see figures that are not kept")
 
 
 def command_text(words):
-    """As it is typed at the top of the repository: no path of this machine."""
+    """The command as typed in the repository's folder, without this machine's paths."""
     return shlex.join(str(word).replace(f"{ROOT}/", "") for word in words)
 
 
 def keep(name, kind, command, other_cores, data, extra_versions=None):
     if other_cores > QUIET_CORES:
-        raise Fault(f"other processes used {other_cores:.2f} cores meanwhile: not kept")
+        raise Fault(f"other processes used {other_cores:.2f} cores meanwhile: the result is not kept")
     RESULTS.mkdir(exist_ok=True)
     result = {"kind": kind, "machine": machine(), "date": datetime.date.today().isoformat(), "command": command,
               "versions": versions(command) | (extra_versions or {}), "load_average": [round(load, 2) for load in os.getloadavg()],
@@ -166,10 +167,10 @@ def main():
     parser.add_argument("name")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     parser.add_argument("--wait", type=float, default=300)
-    parser.add_argument("--busy", action="store_true", help="print, do not wait and do not keep")
+    parser.add_argument("--busy", action="store_true", help="print the result; do not wait, keep nothing")
     arguments = parser.parse_args()
     if not arguments.command:
-        raise Fault("say which command to run; benchmarks/record.py --help shows one")
+        raise Fault("a command is missing; benchmarks/record.py --help shows an example")
     os.chdir(ROOT)
     require_program(arguments.command[0])
     if not arguments.busy:
@@ -182,7 +183,7 @@ def main():
     try:
         data = json.loads(done.stdout)
     except ValueError:
-        raise Fault(f"{command_text(arguments.command)} printed no JSON; most programs do with --json") from None
+        raise Fault(f"{command_text(arguments.command)} printed no JSON; most programs need --json") from None
     print(done.stdout.strip() if arguments.busy else f"other processes used {cores} cores meanwhile")
     if arguments.busy:
         return

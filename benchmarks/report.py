@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes what docs say of speed from benchmarks/results/*.json, which the benchmarks keep. --check: fails if anything would change.
+"""Writes the documents' figures about speed from benchmarks/results/*.json, the benchmarks' stored results. --check: fails if anything would change.
 
 docs/performance-runs.md is written as a whole, docs/performance.md between its marks (the text around them is written by hand), and
-docs/performance.svg is drawn. Every figure comes out of the results; the sentences here hold none.
+docs/performance.svg is drawn. Every figure comes from the results; the sentences in this script contain none.
 """
 import argparse
 import itertools
@@ -25,7 +25,7 @@ SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile":
          "fp32-layers": "PyTorch, compiled layer by layer", "autocast-layers": "PyTorch, autocast, compiled layer by layer", "bf16-layers": "PyTorch, bf16 weights with fp32 masters, compiled layer by layer",
          "bf16-graphs": "PyTorch, bf16 weights with fp32 masters, compiled, with CUDA graphs"}
 WAYS = {"eager": "eager", "compile": "compiled", "layers": "compiled layer by layer", "graphs": "CUDA graphs"}
-# In place of the machinery_bytes that older results lack: those of a model of kilobytes on 2 cores of an AMD EPYC (family 25), PyTorch 2.15,
+# Replaces the machinery_bytes that older results lack: those of a tiny model on 2 cores of an AMD EPYC (family 25), PyTorch 2.15,
 # 2026-11-28, in fp32; without and with a compiler.
 MACHINERY = {"shiftron": 0.012e9, "eager": 0.178e9, "compile": 0.273e9, "layers": 0.270e9}
 MODELS = ["toy", "30m", "124m", "1.5b", "2.9b", "6.7b", "13b", "19b"]
@@ -62,13 +62,13 @@ REASONS = {
 
 
 class Results:
-    """What was kept, by kind. Machines get letters in the order of their first measurements, so new results change no letter."""
+    """The stored results, by kind. Machines get letters in the order of their first measurements, so new results change no letter."""
 
     def __init__(self, folder):
         kept = [json.loads(path.read_text(encoding="utf-8")) | {"name": path.stem} for path in folder.glob("*.json")]
         self.all, self.machines = [], []
         for result in sorted(kept, key=lambda one: (one["date"], one["name"])):
-            # A kernel's build does not make another machine.
+            # Another build of the kernel is not another machine.
             machine = result["machine"] | {"system": re.match(r"\S+ \d+\.\d+", result["machine"]["system"])[0]}
             if machine not in self.machines:
                 self.machines.append(machine)
@@ -85,7 +85,7 @@ class Results:
 
 
 def cell(text):
-    """A result's text within a table: it ends no cell and is no HTML."""
+    """A result's text as a table cell: it cannot end the cell and is not HTML."""
     return re.sub(r"([|<])", r"\\\1", " ".join(text.split()))
 
 
@@ -111,7 +111,7 @@ def dates(results):
 
 
 def provenance(results):
-    """Where each figure of a section is from: machine, date, other load, versions, command."""
+    """The source of each figure of a section: machine, date, other load, versions, command."""
     def libraries(result):
         return ", ".join(f"{name} {version}" for name, version in result["versions"].items() if name != "shiftron")
 
@@ -177,24 +177,24 @@ def memory_of(side):
 
 
 def has_machinery(result):
-    """Whether memory is told without what a side takes for a model of kilobytes, as on GPUs, where it is that of tensors."""
+    """Whether memory figures exclude what a side needs for a tiny model; on GPUs they always do, as they count tensors."""
     return all("machinery_bytes" in side or "device_bytes" in side for side in result["result"]["sides"].values())
 
 
 def machinery_lines(kept):
-    """About what the shares of memory would be if only the model and its training counted."""
+    """A sentence on what the shares of memory would be if only the model and its training counted."""
     if not kept:
         return
     shares = {}
     for result in kept:
         name, best = fastest_other(result)
         own = result["result"]["sides"]["shiftron"]
-        told, without = shares.setdefault(result["model"], ([], []))
-        told.append(memory_of(own) / memory_of(best))
+        answer, without = shares.setdefault(result["model"], ([], []))
+        answer.append(memory_of(own) / memory_of(best))
         without.append((memory_of(own) - MACHINERY["shiftron"]) / (memory_of(best) - MACHINERY[name.split("-")[1]]))
     theirs = [size for name, size in MACHINERY.items() if name != "shiftron"]
-    changes = "; ".join(f"{model} {min(told):.2f} to {max(told):.2f}, about {min(without):.2f} to {max(without):.2f} without it"
-                        for model, (told, without) in shares.items())
+    changes = "; ".join(f"{model} {min(answer):.2f} to {max(answer):.2f}, about {min(without):.2f} to {max(without):.2f} without it"
+                        for model, (answer, without) in shares.items())
     yield (f"On CPUs, PyTorch's memory above start-up includes {min(theirs) / 1e9:.1f} to {max(theirs) / 1e9:.1f} GB for PyTorch itself, "
            f"most of it when it compiles; even a model of kilobytes takes that much. (Shiftron takes {MACHINERY['shiftron'] / 1e9:.2f} GB.) This makes Shiftron's "
            f"shares of memory for small models look better than they are: {changes}.")
@@ -206,13 +206,13 @@ def milliseconds(seconds):
 
 
 def fastest_other(result):
-    """(name, side) of the PyTorch of a comparison over which the ratio, by pairs of blocks, is the least."""
+    """(name, side) of the PyTorch variant of a comparison with the lowest ratio, by pairs of blocks."""
     others = [(name, side) for name, side in result["result"]["sides"].items() if name != "shiftron"]
     return min(others, key=lambda other: other[1]["speed_of_shiftron_over_it"])
 
 
 def bars(results):
-    """Of the picture: label, machine, times as fast, its interval."""
+    """The picture's bars: label, machine, times as fast, its interval."""
     kept = []
     for result in results.of("vs_pytorch"):
         machine = results.machines[string.ascii_uppercase.index(result["letter"])]
@@ -250,7 +250,7 @@ def summary_lines(results):
 
 
 def floor_row(data):
-    """Of a precision's figures; older results have no measured step."""
+    """A row for a precision's figures; older results have no measured step."""
     kinds = " + ".join(f"{1e3 * data[key]:.0f}" for key in ("step_seconds", "attention_seconds", "other_seconds"))
     measured = "measured_step_seconds" in data
     return [f"{data['gflops']:.0f}", f"{kinds} ms", f"{data['floor_tokens_per_second']:.0f}",

@@ -1,8 +1,8 @@
-// Tokens a second that scoring reads, against the forward pass of held-out loss of the same model.
+// Tokens per second of scoring, compared with the forward pass for held-out loss of the same model.
 //   score_tokens --config FILE [--KEY VALUE]… [--budget N] [--rounds N] [--json]
-// Random weights and random rows in the shapes of tasks: MMLU with five examples (a row for four letters, rows of a
-// subject of about one length), HellaSwag (short rows, a sixth of whose tokens is asked for), LAMBADA (one word).
-// Rounds of both take turns; medians are printed. Only tokens of rows count, not what fills microbatches up.
+// Random weights and random rows in the shapes of tasks: MMLU with five examples (one row for four letters, rows of
+// a subject of similar length), HellaSwag (short rows, a sixth of whose tokens is scored), LAMBADA (one word). Rounds
+// of both take turns; medians are printed. Only tokens of rows count, not the padding of microbatches.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-"""Draws how many times as fast as the fastest PyTorch training steps are, by gnuplot."""
+"""Draws with gnuplot how many times as fast as the fastest PyTorch variant training steps are."""
 import subprocess
 
 
 def quoted(text):
-    """A text of gnuplot's, which runs what stands in backticks; the picture's comment, where the script ends up, may not hold --."""
+    """A string literal for gnuplot, which would run a text in backticks. The script ends up in the picture's comment, which must not contain --."""
     plain = "".join(character for character in text if character.isprintable() and character not in '"`\\')
     return f'"{plain.replace("--", "- -")}"'
 
@@ -32,7 +32,7 @@ def script(bars):
 
 
 def drawn(bars):
-    """The picture, as SVG; what it was drawn from stands in a comment at its end."""
+    """The picture as SVG, with its data in a comment at the end."""
     text = script(bars)
     done = subprocess.run(["gnuplot", "-d"], input=text, text=True, capture_output=True, check=False)
     if done.returncode or "</svg>" not in done.stdout:

@@ -1,12 +1,12 @@
-// The least time that a training step can take here, and how far the trainer is from it, part by part.
+// The lower bound for a training step's time on this machine, and how far the trainer is from it, part by part.
 //   step_floor --config FILE [--KEY VALUE]… [--rounds N] [--json]
 // The floor: the step's matrix products by the library's fastest calls, attention's at their rate (the causal half),
 // and the bytes of every other kernel at the speed of copying. Every product (forward, backward to input and to weight)
 // runs through oneDNN directly, on buffers that rotate through more memory than any cache holds, in every way that the
-// library offers; the fastest of each counts. A round calls each product in each way once, copies, and takes one step
-// of the trainer: a machine whose speed drifts is as slow for one side as for the other. Of products, copies and steps
-// the median over the rounds counts; the parts of the measured step are means, which add up.
-// A second floor has all products at the peak of the processor's best instruction instead of the library's best call.
+// library offers; the fastest counts. A round calls each product in each way once, copies, and takes one step of the
+// trainer, so that a machine's drifting speed affects both sides. The median over the rounds counts for products,
+// copies and steps; the parts of the measured step are means, which add up. A second floor has all products at the peak
+// of the processor's best instruction instead of the library's best call.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::string part_of(const std::string& kernel) {
   return kernel.starts_with("attention_") ? kAttention : kernel;
 }
 
-// What a step does besides the listed products.
+// A step's work in addition to the listed products.
 struct OtherWork {
   double attention_operations = 0;
   std::map<std::string, double> bytes;  // by kernel
@@ -185,8 +185,8 @@ json parts_of(const Floor& floor, const Rounds& rounds) {
   return parts;
 }
 
-// Least and most share of the floor in a round. The products' seconds are those of the round; what is small beside
-// them, attention and the rest, is that of the medians.
+// Least and most share of the floor in a round. The products' seconds are those of the round; the small rest,
+// attention and other kernels, is that of the medians.
 json share_range(const Floor& floor, const Rounds& rounds) {
   std::vector<double> shares;
   for (size_t round = 0; round < rounds.step_seconds.size(); ++round) {

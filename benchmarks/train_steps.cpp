@@ -1,11 +1,11 @@
-// Training steps on command, for comparisons: the model's configuration is read as `shiftron train` reads it.
+// Training steps on request, for comparisons: the model's configuration is read as `shiftron train` reads it.
 //   train_steps OPTIONS --describe          prints configuration, parameters and learning rates as one JSON line
 //   train_steps OPTIONS --inputs FILE.h5    reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}
 //   train_steps OPTIONS --compare-shift     time of a step with the configured KV shift against one without any shift:
 //                                           two trainers, --pairs N steps of each in turn
 //   train_steps OPTIONS --profile [--json]  where the time of --steps N steps goes, kernel by kernel
 // FILE.h5 holds /initial/NAME, /ids, /targets and /document_starts as tests/reference/README.md states; its batches are
-// read in a circle.
+// read cyclically.
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
 #include <fstream>

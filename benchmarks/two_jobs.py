@@ -5,8 +5,8 @@
 
 Trains new runs in turn: alone, two at once in one session, and two at once in a session each (as from two terminals), where
 Linux shares processors between the sessions. For each program (by default the release build): the median over rounds of
-the slower job's median step, and its ratio to the same program's step alone in the same round. Sharing fairly takes 2.
-Measure on a machine that does nothing else. Words after -- are options of `train`.
+the slower job's median step, and its ratio to the same program's step alone in the same round. Fair sharing gives 2.
+Measure on an otherwise idle machine. Words after -- are options of `train`.
 """
 import argparse
 import json
@@ -33,7 +33,7 @@ def step_seconds(directory):
 
 
 def measure(program, words, jobs, new_session):
-    """Of `jobs` runs at once the slowest one's median step."""
+    """The median step of the slowest of `jobs` simultaneous runs."""
     with tempfile.TemporaryDirectory(prefix="shiftron-two-jobs-") as folder:
         directories = [pathlib.Path(folder) / str(job) for job in range(jobs)]
         for process in [start(program, words, directory, new_session) for directory in directories]:

@@ -4,9 +4,9 @@
     build/python/bin/python benchmarks/vs_pytorch.py toy 30m           (configs/NAME.conf with KV shift; -- --KEY VALUE for all)
 
 Every side is a live process that waits on its pipe while another one runs; they take turns in short blocks (A B C A B C …),
-so that a machine that slows down slows all of them; a round of blocks during which other programs ran is left out. The ratio is that of the blocks of one round; its 95 % interval is the
-t interval of its logarithm over the rounds. Losses of the first steps are compared (behind them batches come again, are learned by heart, and every difference
-grows), and fp32 fails beyond 1e-4.
+so that a machine that slows down slows all of them; rounds during which other programs ran are discarded. The ratio is that of the blocks
+of one round; its 95 % interval is the t interval of its logarithm over the rounds. Losses of the first steps are compared (after them, batches
+repeat, the model memorises them, and every difference grows); fp32 fails if they differ by more than 1e-4.
 """
 import argparse
 import json
@@ -30,11 +30,11 @@ from record import (QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text,
 
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile", "fp32-layers"],
             "bf16": ["autocast-eager", "autocast-compile", "autocast-layers", "bf16-eager", "bf16-compile", "bf16-layers", "bf16-graphs"]}
-LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-3}  # relative; fp32 differs by the order of its sums alone
+LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-3}  # relative; fp32 differs only in the order of sums
 TRAIN_STEPS = ROOT / "build" / "release" / "benchmarks" / "train_steps"
-BATCHES = 4  # in the file, read in a circle
-COMPARED_STEPS = 20  # whose losses are
-OF_KILOBYTES = {"model.layers": 1, "model.hidden": 32, "model.heads": 2, "model.kv_heads": 1, "model.ffn": 32, "model.vocab": 64,
+BATCHES = 4  # in the file, read cyclically
+COMPARED_STEPS = 20  # their losses are compared
+TINY_MODEL = {"model.layers": 1, "model.hidden": 32, "model.heads": 2, "model.kv_heads": 1, "model.ffn": 32, "model.vocab": 64,
                 "train.sequence_length": 16, "train.micro_batch": 1, "train.global_batch": 1}
 STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 15: 2.131,
              20: 2.086, 30: 2.042, 60: 2.0}
@@ -51,7 +51,7 @@ def interval_95(logarithms):
 
 
 class Side(LiveProcess):
-    """What one process did: losses of its steps, seconds of a step in each block, bytes that it holds on a GPU."""
+    """Results of one process: losses of its steps, seconds per step of each block, bytes that it holds on a GPU."""
 
     def __init__(self, name, command, environment):
         self.losses, self.blocks = [], []
@@ -94,7 +94,7 @@ def largest_difference(losses, reference):
 
 
 def start(options, precision, arguments, environment, folder):
-    """(description, sides, the first of which is ours) on inputs that are written to the folder."""
+    """Writes inputs to the folder and starts the sides; returns (description, sides), ours first."""
     program = [arguments.train_steps, *options, "--train.precision", precision]
     require_program(arguments.train_steps)
     described = subprocess.run([*map(str, program), "--describe"], capture_output=True, text=True, check=False)
@@ -103,7 +103,7 @@ def start(options, precision, arguments, environment, folder):
     description = json.loads(described.stdout)
     shift = description["configuration"]["shift"]
     if max(shift[stream] for stream in ("query", "key", "value")) > 1 or shift["form"] != "free":
-        raise Fault("the PyTorch side knows one previous token and free taps")
+        raise Fault("the PyTorch side only supports one previous token and free taps")
     (folder / "description.json").write_text(described.stdout, encoding="utf-8")
     write_inputs(folder / "inputs.h5", description, np.random.default_rng(1))
     inputs = ["--inputs", folder / "inputs.h5"]
@@ -117,12 +117,12 @@ def start(options, precision, arguments, environment, folder):
 
 
 def machinery_bytes(options, precision, arguments, environment, folder):
-    """{side: bytes above its start-up that it holds behind steps of a model of kilobytes, which are those of compilers and libraries}."""
-    tiny = [word for key, value in OF_KILOBYTES.items() for word in (f"--{key}", str(value))]
+    """Returns {side: bytes above its start-up after steps of a tiny model}: the memory of compilers and libraries."""
+    tiny = [word for key, value in TINY_MODEL.items() for word in (f"--{key}", str(value))]
     _, sides = start([*options, *tiny], precision, arguments, environment, folder)
     found = {}
     for side in sides:
-        side.tell("run 2")
+        side.send("run 2")
     for side in sides:
         side.answer()
         found[side.name] = side.resident_bytes() - side.ready["start_bytes"]
@@ -137,7 +137,7 @@ def compare(options, precision, arguments, environment, folder):
     on_gpu = description["configuration"]["device"]["kind"] == "cuda"
     machinery = {} if on_gpu else machinery_bytes(options, precision, arguments, environment, folder)
     for side in sides:  # all at once: compiling takes minutes
-        side.tell(f"run {arguments.warm_up}")
+        side.send(f"run {arguments.warm_up}")
     for side in sides:
         side.take(side.answer())
     other_cores, disturbed = [], 0
@@ -150,7 +150,7 @@ def compare(options, precision, arguments, environment, folder):
         cores = meter.cores()
         if cores > QUIET_CORES and not arguments.busy:
             disturbed += 1
-            print(f"left out a round: other processes used {cores} cores", file=sys.stderr)
+            print(f"discarded a round: other processes used {cores} cores", file=sys.stderr)
             for side in sides:
                 side.blocks.pop()
         else:
@@ -192,10 +192,10 @@ def parse_arguments():
     parser.add_argument("models", nargs="+", help="names of configs/NAME.conf")
     parser.add_argument("--precision", choices=VARIANTS, default="fp32")
     parser.add_argument("--vanilla", action="store_true", help="the model without KV shift")
-    parser.add_argument("--label", default="", help="of a run with options of its own behind --; part of the result's name")
-    parser.add_argument("--variant", action="append", help="only these of PyTorch's; may repeat")
+    parser.add_argument("--label", default="", help="names a run with options after --; part of the result's name")
+    parser.add_argument("--variant", action="append", help="only this PyTorch variant; repeatable")
     parser.add_argument("--blocks", type=at_least(1), default=5)
-    parser.add_argument("--steps", type=at_least(1), default=2, help="of a block")
+    parser.add_argument("--steps", type=at_least(1), default=2, help="steps in a block")
     parser.add_argument("--warm-up", type=at_least(1), default=2, help="steps before the first block")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
@@ -203,7 +203,7 @@ def parse_arguments():
     arguments = parser.parse_args(words)
     for variant in arguments.variant or []:
         if variant not in VARIANTS[arguments.precision]:
-            parser.error(f"--variant {variant}: of {arguments.precision} there are {', '.join(VARIANTS[arguments.precision])}")
+            parser.error(f"--variant {variant}: the variants of {arguments.precision} are {', '.join(VARIANTS[arguments.precision])}")
     return arguments, own
 
 

@@ -91,7 +91,7 @@ def faults(root, plans):
         yield "docs/parallelism.md states other plans: run tests/check_layouts.py PROGRAM . --write"
     for name in LESS:
         if name not in plans:
-            yield f"configs/layouts/{name}.conf is not there"
+            yield f"configs/layouts/{name}.conf does not exist"
 
 
 if __name__ == "__main__":

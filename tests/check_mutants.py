@@ -72,7 +72,7 @@ def main() -> int:
             continue
         applied = subprocess.run(["git", "apply", "--check", str(patch)], cwd=root, capture_output=True, text=True)
         if applied.returncode != 0:
-            faults.append(f"{patch.name}: {applied.stderr.strip().splitlines()[0]}; make it anew from the changed lines")
+            faults.append(f"{patch.name}: {applied.stderr.strip().splitlines()[0]}; create it again from the changed lines")
     for fault in faults:
         print(fault)
     print(f"{len(patches)} mutants, {len(faults)} faults")

@@ -34,8 +34,8 @@ def training_commands(text):
 
 def refusal(program, root, ranks, words):
     """Of the configuration, by --dry-run; None if it is taken."""
-    told = ["--ranks", ranks] if ranks else []
-    done = subprocess.run([program, "train", *words, *told, *(["--dry-run"] if "--dry-run" not in words else [])], capture_output=True, text=True,
+    answer = ["--ranks", ranks] if ranks else []
+    done = subprocess.run([program, "train", *words, *answer, *(["--dry-run"] if "--dry-run" not in words else [])], capture_output=True, text=True,
                           cwd=root, check=False)
     return None if done.returncode == 0 else " ".join(done.stderr.split())
 
@@ -69,14 +69,14 @@ def faults(program, root):
 
     source = re.search(r"enum class ExitCode : int \{(.*?)\};", (root / "src/core/check.h").read_text(), re.S)[1]
     codes = {int(number): name for name, number in re.findall(r"(\w+) = (\d+)", source)}
-    told = {int(number): meaning for number, meaning in re.findall(r"^\| (\d+) \| (.+) \|$", readme, re.M)}
-    for number in sorted(set(codes) ^ set(told)):
+    answer = {int(number): meaning for number, meaning in re.findall(r"^\| (\d+) \| (.+) \|$", readme, re.M)}
+    for number in sorted(set(codes) ^ set(answer)):
         yield f"exit code {number} is " + ("not in README.md" if number in codes else "not in src/core/check.h")
     program_text = "".join(path.read_text() for path in (root / "src").rglob("*.cpp"))
     left_by_jobs = re.findall(r"\bleave (\d+)", (root / "launch/slurm-job.sh").read_text())
     for number, name in codes.items():
         used = f"ExitCode::{name}" in program_text or str(number) in left_by_jobs
-        if number in told and used == (RESERVED in told[number]):
+        if number in answer and used == (RESERVED in answer[number]):
             yield f"README.md on exit code {number}: " + ("it is returned" if used else f"nothing returns it, which must be called {RESERVED}")
 
     version = re.search(r"^project\(\w+ VERSION (\S+)", (root / "CMakeLists.txt").read_text(), re.M)[1]

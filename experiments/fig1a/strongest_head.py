@@ -13,10 +13,10 @@ SYMBOLS = ["--first-token", "1", "--last-token", "64"]  # 0 ends a document
 
 def main():
     shiftron, step = sys.argv[1:]
-    told = subprocess.run([shiftron, "inspect", "heads", step, "--json", *SYMBOLS], stdout=subprocess.PIPE, check=False)
-    if told.returncode:
-        sys.exit(told.returncode)
-    scores = json.loads(told.stdout)["scores"]
+    answer = subprocess.run([shiftron, "inspect", "heads", step, "--json", *SYMBOLS], stdout=subprocess.PIPE, check=False)
+    if answer.returncode:
+        sys.exit(answer.returncode)
+    scores = json.loads(answer.stdout)["scores"]
     strongest = max(scores["heads"], key=lambda head: head["induction"])
     print(json.dumps({"loss": scores["second_copy_loss"], **{key: strongest[key] for key in ("induction", "layer", "head")}}))
 

@@ -25,10 +25,10 @@ def coupling(pair):
 
 def main():
     shiftron, step = sys.argv[1:]
-    told = subprocess.run([shiftron, "inspect", "heads", step, "--json", "--sequences", "1"], stdout=subprocess.PIPE, check=False)
-    if told.returncode:
-        sys.exit(told.returncode)
-    taps = json.loads(told.stdout)["taps"]
+    answer = subprocess.run([shiftron, "inspect", "heads", step, "--json", "--sequences", "1"], stdout=subprocess.PIPE, check=False)
+    if answer.returncode:
+        sys.exit(answer.returncode)
+    taps = json.loads(answer.stdout)["taps"]
     pairs = taps["pairs"]
     initial = [pair["initial"] for pair in pairs]
     found = {"diagonal": statistics.fmean(is_diagonal(pair["quadrant"]) for pair in pairs),

@@ -38,7 +38,7 @@ TEST(AsError, ADiskThatIsFullOrFailsIsNoFaultOfThePath) {
 TEST(AsError, WhatIsNotKnownIsACrash) {
   EXPECT_EQ(as_error(std::runtime_error("odd")).code(), ExitCode::crash);
   EXPECT_EQ(as_error(std::bad_alloc()).code(), ExitCode::bad_input);
-  EXPECT_EQ(as_error(Error("told", ExitCode::stopped)).code(), ExitCode::stopped);
+  EXPECT_EQ(as_error(Error("reported", ExitCode::stopped)).code(), ExitCode::stopped);
 }
 
 }  // namespace

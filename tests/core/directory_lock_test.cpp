@@ -126,7 +126,7 @@ TEST(DirectoryLock, OfAProcessThatIsHiddenIsNotTakenForDead) {
   int status = 0;
   ::waitpid(other, &status, 0);
   if (WEXITSTATUS(status) == 3) GTEST_SKIP() << "may not mount a /proc (needs root)";
-  EXPECT_EQ(status, 0) << "1: taken, 2: told to be dead, 4: another error";
+  EXPECT_EQ(status, 0) << "1: taken, 2: reported as dead, 4: another error";
 }
 
 TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {

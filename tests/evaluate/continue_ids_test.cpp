@@ -57,7 +57,7 @@ TEST(ContinueIds, EachPromptIsAsIfAloneOnOneRankAndOnTwo) {
       EXPECT_EQ(together[i].ids, alone.at(0).ids) << "prompt " << i << ", temperature " << temperature;
       EXPECT_EQ(together[i].ids, on_two[i].ids) << "prompt " << i << ", temperature " << temperature;
     }
-    EXPECT_NE(together[0].ids, together[1].ids) << "prompts are too alike to compare";
+    EXPECT_NE(together[0].ids, together[1].ids) << "prompts are too similar to compare";
   }
 }
 

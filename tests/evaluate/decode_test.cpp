@@ -105,7 +105,7 @@ TEST_P(DecodeTest, WholePromptEqualsTraining) {
   for (const auto& logits : decode(config(), 1, kLength)) losses.push_back(losses_of_logits(logits));
   const LossRows expected = losses_of_training(config(), prompt_of(config().model.vocab));
   expect_near(losses, expected, tolerance(), "training");
-  EXPECT_GT(relative_difference(expected[3], expected[4]), 0.01) << "rows are too alike to compare";
+  EXPECT_GT(relative_difference(expected[3], expected[4]), 0.01) << "rows are too similar to compare";
 }
 
 TEST_P(DecodeTest, ChunksAndRanksEqualTheWholePrompt) {

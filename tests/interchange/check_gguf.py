@@ -63,9 +63,9 @@ class Gguf(unittest.TestCase):
 
     def export(self, case, directory, precision):
         file = self.folder / f"{case}-{precision}.gguf"
-        told = json.loads(must("checkpoint", "export", directory, "--format", "gguf", "--output", file, "--precision", precision, "--json"))
-        self.assertEqual(told["bytes"], file.stat().st_size)
-        self.assertEqual("note" in told, case == "unigram")
+        answer = json.loads(must("checkpoint", "export", directory, "--format", "gguf", "--output", file, "--precision", precision, "--json"))
+        self.assertEqual(answer["bytes"], file.stat().st_size)
+        self.assertEqual("note" in answer, case == "unigram")
         return file
 
     @staticmethod
@@ -143,8 +143,8 @@ class Gguf(unittest.TestCase):
         self.assertEqual(model.tokenize(b"", add_bos=True), [])
         return [(string, ids, model.tokenize(string.encode(), add_bos=True, special=False)) for string, ids in ours.items()], names
 
-    def told(self, case, wrong, count):
-        print(f"numbers of {case}: {len(wrong)} of {count} strings differ, {sum(string in HARD for string, _, _ in wrong)} of them hard ones")
+    def report(self, case, wrong, count):
+        print(f"ids of {case}: {len(wrong)} of {count} strings differ, {sum(string in HARD for string, _, _ in wrong)} of them hard ones")
         for string, ours, theirs in wrong[:3]:
             print(f"  {string!a}\n    ours   {ours}\n    theirs {theirs}")
 
@@ -152,7 +152,7 @@ class Gguf(unittest.TestCase):
         for case in ("bpe", "padded"):
             found, _ = self.numbers(case)
             wrong = [row for row in found if row[1] != row[2] and SPACE_MARK not in row[0]]
-            self.told(case, wrong, len(found))
+            self.report(case, wrong, len(found))
             self.assertEqual(wrong, [])
             marked = [row for row in found if SPACE_MARK in row[0]]
             self.assertTrue(all(ours != theirs for _, ours, theirs in marked) and marked)  # as it is documented
@@ -162,11 +162,11 @@ class Gguf(unittest.TestCase):
         is_byte = [len(name) == 6 and name.startswith("<0x") for name in names]
         whole = [row for row in found if not any(is_byte[token] for token in row[1]) and SPACE_MARK not in row[0]]
         wrong = [row for row in whole if row[1] != row[2]]
-        self.told("unigram, characters with a piece", wrong, len(whole))
+        self.report("unigram, characters with a piece", wrong, len(whole))
         self.assertGreater(len(whole), 500)
         self.assertLessEqual(len(wrong), len(whole) // 50)  # cuts that are equally good
         others = [row for row in found if any(is_byte[token] for token in row[1])]
-        self.told("unigram, characters without one", [row for row in others if row[1] != row[2]], len(others))
+        self.report("unigram, characters without one", [row for row in others if row[1] != row[2]], len(others))
 
     def test_without_a_tokenizer(self):
         directory, file = self.trained("bpe")

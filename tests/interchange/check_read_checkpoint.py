@@ -32,10 +32,10 @@ class ReadCheckpoint(SystemTest):
     def test_it_finds_the_tensors_that_the_program_names(self):
         for layout in ("single", "divided"):
             found = read_step(self.made(layout))
-            told = json.loads(self.must(shiftron("checkpoint", "inspect", self.made(layout), "--json")))
+            answer = json.loads(self.must(shiftron("checkpoint", "inspect", self.made(layout), "--json")))
             self.assertEqual({path: (list(array.shape), str(array.dtype)) for path, array in found.tensors.items()},
-                             {tensor["path"]: (tensor["shape"], tensor["dtype"]) for tensor in told["tensors"]})
-            self.assertEqual(found.configuration, told["state"]["configuration"])
+                             {tensor["path"]: (tensor["shape"], tensor["dtype"]) for tensor in answer["tensors"]})
+            self.assertEqual(found.configuration, answer["state"]["configuration"])
 
     def test_values_do_not_depend_on_the_layout(self):
         one, other = (read_step(self.made(layout)) for layout in ("single", "divided"))
@@ -48,7 +48,7 @@ class ReadCheckpoint(SystemTest):
 
     def test_inspect_heads_counts_the_pairs_of_table_4(self):
         for layout in ("single", "divided"):
-            told = json.loads(self.must(shiftron("inspect", "heads", self.made(layout), "--json")))["taps"]
+            answer = json.loads(self.must(shiftron("inspect", "heads", self.made(layout), "--json")))["taps"]
             counts = {f"key_{key}_value_{value}": 0 for key in ("current", "previous") for value in ("current", "previous")}
             parameters = read_step(self.made(layout)).parameters
             pairs = []
@@ -59,8 +59,8 @@ class ReadCheckpoint(SystemTest):
                     pairs.append((of_key, of_value))
                     larger = ["current" if share > 1 - share else "previous" for share in (of_key, of_value)]
                     counts["key_{}_value_{}".format(*larger)] += 1
-            self.assertEqual(told["table4"], counts)
-            numpy.testing.assert_allclose([(pair["key"][0], pair["value"][0]) for pair in told["pairs"]], pairs, atol=1e-6)
+            self.assertEqual(answer["table4"], counts)
+            numpy.testing.assert_allclose([(pair["key"][0], pair["value"][0]) for pair in answer["pairs"]], pairs, atol=1e-6)
 
     def test_what_does_not_fit_is_named(self):
         cases = {

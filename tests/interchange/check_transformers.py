@@ -98,10 +98,10 @@ class Models:
         return write_directory(read_step(directory), output, choice.module)
 
     def load(self, case, dtype=torch.float32):
-        model, told = AutoModelForCausalLM.from_pretrained(self.trained(case)[1], trust_remote_code=True, dtype=dtype,
+        model, reported = AutoModelForCausalLM.from_pretrained(self.trained(case)[1], trust_remote_code=True, dtype=dtype,
                                                            output_loading_info=True)
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-            assert not told.get(kind), (case, kind, told[kind])
+            assert not reported.get(kind), (case, kind, reported[kind])
         model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
         return (model.double() if dtype == torch.float64 else model).eval()  # transformers leaves the taps in fp32
 
@@ -292,7 +292,7 @@ class Transformers(unittest.TestCase):
             model.generate_batch([ids[0].tolist()])
         self.assertFalse(model.supports_context_parallel)
 
-    def test_releases_that_were_not_tested_are_told(self):
+    def test_untested_releases_are_reported(self):
         module = sys.modules[type(MODELS.load("shift")).__module__]
         minors = [Version(release).release[:2] for release in module.TESTED]
         self.assertIn(Version(transformers.__version__).release[:2], minors, "when all else here passes, add this release to TESTED")
@@ -416,7 +416,7 @@ class Transformers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "computed twice"):
             model(ids, use_cache=True)
 
-    def test_generation_goes_on_from_a_returned_cache(self):
+    def test_generation_continues_from_a_returned_cache(self):
         for case in SHIFTED:
             model, ids = MODELS.load(case, torch.float64), ids_of(10)
             expected = recomputed(model, ids, 12)
@@ -504,7 +504,7 @@ class Transformers(unittest.TestCase):
             self.assert_close(compiled(ids, use_cache=False).logits, model(ids, use_cache=False).logits, 1e-12)
 
     # Training that continues elsewhere.
-    def test_training_goes_on_as_here(self):
+    def test_training_continues_as_here(self):
         for case in ("shift", "wide", "vanilla"):
             with self.subTest(case):
                 run = FOLDER / f"train-{case}"
@@ -515,11 +515,11 @@ class Transformers(unittest.TestCase):
                 found = read_step(step(run, 2))
                 directory = MODELS.export(step(run, 2), FOLDER / f"going-on-{case}")
                 model = AutoModelForCausalLM.from_pretrained(directory, trust_remote_code=True, dtype=torch.float32).train()
-                for number, loss in self.go_on(model, found, run / "config.conf", range(3, 6)):
+                for number, loss in self.continue_training(model, found, run / "config.conf", range(3, 6)):
                     self.assertLess(abs(loss - losses[number]), 1e-4, f"step {number}")
                 self.assertGreater(abs(losses[5] - losses[3]), 1e-2)
 
-    def go_on(self, model, found, config, numbers):
+    def continue_training(self, model, found, config, numbers):
         """(step, loss) of AdamW with our moments, one group a parameter; losses before the update."""
         optimizer = found.configuration["optimizer"]
         beta1, beta2 = map(float, optimizer["betas"].split(","))
@@ -547,7 +547,7 @@ class Transformers(unittest.TestCase):
                     parameter.sub_(rate * (first / (1 - beta1**number)) / ((second / (1 - beta2**number)).sqrt() + optimizer["epsilon"]))
 
     # The files.
-    def test_saved_again_and_made_anew(self):
+    def test_saved_again_and_created_again(self):
         model, ids = MODELS.load("wide"), ids_of(9)
         model.save_pretrained(FOLDER / "again")
         again = AutoModelForCausalLM.from_pretrained(FOLDER / "again", trust_remote_code=True, dtype=torch.float32).eval()

@@ -87,7 +87,7 @@ void expect_direct_sums(const Extents& of, bool a_transposed, bool b_transposed,
       ASSERT_NEAR(to_accumulate(c.at(row, column)), sum, bound) << "element " << row << ", " << column;
     }
     for (int64_t gap = 0; gap < Target<T>::kGap; ++gap) {
-      ASSERT_EQ(to_accumulate(c.at(row, of.n + gap)), to_accumulate(before)) << "behind row " << row;
+      ASSERT_EQ(to_accumulate(c.at(row, of.n + gap)), to_accumulate(before)) << "after row " << row;
     }
   }
 }

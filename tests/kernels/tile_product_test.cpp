@@ -83,7 +83,7 @@ void expect_direct_sums(int64_t m, int64_t n, int64_t k, bool keep, int64_t roun
       ASSERT_NEAR(c[static_cast<size_t>(row * (n + 1) + column)], sum, bound)
           << m << " × " << n << " × " << k << ", element " << row << ", " << column;
     }
-    ASSERT_EQ(c[static_cast<size_t>(row * (n + 1) + n)], kUntouched) << "behind row " << row;
+    ASSERT_EQ(c[static_cast<size_t>(row * (n + 1) + n)], kUntouched) << "after row " << row;
   }
 }
 

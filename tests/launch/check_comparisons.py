@@ -264,12 +264,12 @@ class Experiments(InFolder):
         command = [ROOT / "experiments" / "run", "fig10", "fig8b", "fig9", "fig2", "table4", "--smoke", "--out", self.folder]
         result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        told = json.loads((self.folder / "smoke" / "fig8b" / "result.json").read_text())
+        reported = json.loads((self.folder / "smoke" / "fig8b" / "result.json").read_text())
         shared = json.loads((self.folder / "smoke" / "fig10" / "result.json").read_text())
         self.assertEqual(shared["notes"], [])
-        self.assertEqual(os.path.realpath(shared["runs"]["kv-shift"][0]), os.path.realpath(told["runs"]["both"][0]))
-        self.assertEqual((told["verdict"], sorted(told["runs"]), told["notes"]), ("not judged", ["both", "keys", "values"], []))
-        shift = {name: Run(run[0]).config["shift.value"] for name, run in told["runs"].items()}
+        self.assertEqual(os.path.realpath(shared["runs"]["kv-shift"][0]), os.path.realpath(reported["runs"]["both"][0]))
+        self.assertEqual((reported["verdict"], sorted(reported["runs"]), reported["notes"]), ("not judged", ["both", "keys", "values"], []))
+        shift = {name: Run(run[0]).config["shift.value"] for name, run in reported["runs"].items()}
         self.assertEqual(shift, {"both": "1", "keys": "0", "values": "1"})
         generated = json.loads((self.folder / "smoke" / "fig9" / "result.json").read_text())
         for source in ("3-hops", "4-hops"):

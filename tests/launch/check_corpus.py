@@ -39,7 +39,7 @@ class Corpus(unittest.TestCase):
         return [json.loads(line)["title"] for folder in ("train", "held-out")
                 for line in (self.out / folder / "one-novel.jsonl").read_text().splitlines()]
 
-    def test_made_again(self):
+    def test_created_again(self):
         for _ in range(2):
             self.assertEqual(self.make()[0], 0)
             self.assertEqual(sorted(self.documents()), sorted(title for title, _ in SOURCES["One Novel"]))
@@ -99,7 +99,7 @@ class Corpus(unittest.TestCase):
             return subprocess.CompletedProcess(command, 100, text)
         return call
 
-    def test_a_full_disk_is_told(self):
+    def test_a_full_disk_is_reported(self):
         called, packages, temporary = [], f"{self.out}/packages", tempfile.gettempdir()
         errors = self.fails(self.answering("Err:1\n  Error writing to file - write (28: No space left on device)\n", called))
         self.assertIn(f"No space left on device: '{packages}'\n  next: df -h '{packages}'; launch/corpus", errors)

@@ -149,12 +149,12 @@ while not os.path.exists(os.environ["FAKE_FOLDER"] + "/go"): time.sleep(0.05)
         for check, verdict in (({"at_most": "t.error", "value": 0.5}, "holds"), ({"at_most": "t.error", "value": 0.4}, "fails"),
                                ({"at_least": "t.error", "value": 0.5}, "holds"), ({"at_least": "t.error", "value": 0.6}, "fails")):
             self.write(program=program, checks=[check])
-            told = self.run_item()
-            self.assertEqual((told.returncode, self.result()["verdict"], self.result()["checks"][0]["value"]), (0, verdict, 0.5), told.stderr)
+            answer = self.run_item()
+            self.assertEqual((answer.returncode, self.result()["verdict"], self.result()["checks"][0]["value"]), (0, verdict, 0.5), answer.stderr)
         self.write(program=program, checks=[{"at_most": "t.eror", "value": 1}])
-        told = self.run_item()
-        self.assertEqual((told.returncode, self.result()["verdict"]), (76, "not judged"))
-        self.assertIn("has no number t.eror; it has t.error", told.stderr)
+        answer = self.run_item()
+        self.assertEqual((answer.returncode, self.result()["verdict"]), (76, "not judged"))
+        self.assertIn("has no number t.eror; it has t.error", answer.stderr)
         self.write(program="{python} {item}/../test_values.py {shiftron} some_tests *", checks=[{"at_most": "failed", "value": 0}])
         (self.folder / "test_values.py").write_text((ROOT / "experiments" / "test_values.py").read_text())
         self.assertIn("next: cmake --build --preset release --target some_tests", self.run_item().stderr)
@@ -180,8 +180,8 @@ while not os.path.exists(os.environ["FAKE_FOLDER"] + "/go"): time.sleep(0.05)
         other.mkdir()
         for name in ("base.conf", "measure.py", "experiment.json"):
             (other / name).write_text((self.item / name).read_text())
-        told = self.run_item(other)
-        self.assertIn("measure the same run with different commands", told.stderr)
+        answer = self.run_item(other)
+        self.assertIn("measure the same run with different commands", answer.stderr)
 
     def test_the_mean_of_the_last_rows(self):
         run = Run(make_run(self.folder / "run", 1, 4.0))  # loss 5 - step / 100, held-out loss every 10 steps down to 4
@@ -230,9 +230,9 @@ class Slurm(WithItem):
         self.measured()
         environment = {**os.environ, "SHIFTRON": str(self.folder / "fake"), "FAKE_FOLDER": str(self.folder), "PATH": f"{tools}:{os.environ['PATH']}"}
         command = [ROOT / "experiments" / "run", self.item, "--out", self.folder / "out folder"]
-        told = subprocess.run([*command, "--slurm", "--", "--time", "9"], env=environment, capture_output=True, text=True, check=False)
-        self.assertEqual(told.returncode, 0, told.stderr)
-        self.assertIn(f"next, when it has ended: experiments/run {self.item} --out '{self.folder}/out folder'\n", told.stdout)
+        answer = subprocess.run([*command, "--slurm", "--", "--time", "9"], env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn(f"next, when it has ended: experiments/run {self.item} --out '{self.folder}/out folder'\n", answer.stdout)
         words = (self.folder / "words").read_text().split("\n")
         self.assertEqual(words[:3], ["--parsable", "--time", "9"])
         script = pathlib.Path(words[3])
@@ -240,7 +240,7 @@ class Slurm(WithItem):
         for task in range(2):
             subprocess.run(["bash", script], env={**environment, "SLURM_ARRAY_TASK_ID": str(task)}, check=True)
         self.assertEqual((self.folder / "trained").read_text(), "12")
-        self.assertIn("job 7: 2 runs", told.stdout)
+        self.assertIn("job 7: 2 runs", answer.stdout)
 
     def test_nothing_is_left_to_submit(self):
         self.assertEqual(array_job.submit(self.folder / "slurm", [], [], "experiments/run x"), 0)
@@ -251,8 +251,8 @@ class Slurm(WithItem):
 class Theorems(InFolder):
     def test_they_hold(self):
         command = [ROOT / "experiments" / "run", "theorems", "--out", self.folder]
-        told = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
-        self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
+        self.assertEqual(answer.returncode, 0, answer.stdout + answer.stderr)
         result = json.loads((self.folder / "theorems" / "result.json").read_text())
         self.assertEqual(result["verdict"], "holds", result["measured"])
         values = {check["what"]: check["value"] for check in result["checks"]}
@@ -260,8 +260,8 @@ class Theorems(InFolder):
         self.assertGreater(values["theorem2.full_difference"], 0.1)
         # Of Figure 2 there are two formulas, in C++ next to the kernels and in Python for the picture.
         tests = json.loads((self.folder / "theorems" / "values.json").read_text())["figure2"]
-        told = subprocess.run([sys.executable, "-B", ROOT / "experiments" / "fig2" / "loss.py", self.folder / "picture.svg"], capture_output=True, check=True)
-        for tokens, value in json.loads(told.stdout).items():
+        answer = subprocess.run([sys.executable, "-B", ROOT / "experiments" / "fig2" / "loss.py", self.folder / "picture.svg"], capture_output=True, check=True)
+        for tokens, value in json.loads(answer.stdout).items():
             self.assertAlmostEqual(value["margin"], tests[f"margin_{tokens[1:]}"], delta=1e-12)
         self.assertIn("<svg", (self.folder / "picture.svg").read_text())
 

@@ -325,7 +325,7 @@ def check_events(folder):
     check("events older than the job do not count", local.code_of_run(run, before) is None)
     with (run / "events.jsonl").open("a", encoding="utf-8") as file:
         file.write('\n{"event": "queued"}\n')
-    check("nor do they behind a younger line", local.code_of_run(run, before) is None)
+    check("nor do they after a newer line", local.code_of_run(run, before) is None)
     with (run / "events.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"event": "start"}\n{"event": "exit", "code": 73}\n')
     check("the job's own exit line", local.code_of_run(run, before) == 73)
@@ -333,7 +333,7 @@ def check_events(folder):
     check("no events", local.code_of_run(folder / "absent", None) is None and local.events_end(None) is None)
     done = types.SimpleNamespace(ranks=2, ended={0: (1.0, 0), 1: (2.0, 0)}, stopped_by=signal.SIGTERM, saves=False, killed_at=None)
     for launcher_code in (1, -signal.SIGTERM, -signal.SIGUSR1):
-        check(f"a signal behind the last rank's end, mpirun's code {launcher_code}", local.exit_code(done, launcher_code, lambda: None) == 0)
+        check(f"a signal after the last rank's end, mpirun's code {launcher_code}", local.exit_code(done, launcher_code, lambda: None) == 0)
     check("the run's directory among the arguments", local.run_directory(["train", "--output.directory", "a"]) == "a")
 
 

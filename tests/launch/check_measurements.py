@@ -17,11 +17,11 @@ ABSENT = "/absent/program"
 REFUSED = [
     (["record.py", "--busy", "name", ABSENT], f"record: no program at {ABSENT}\n  next: cmake"),
     (["record.py", "--busy", "name", "echo", "text"], "record: echo text printed no JSON"),
-    (["vs_pytorch.py", "30m", "--variant", "bf16-eager"], "--variant bf16-eager: of fp32 there are fp32-eager"),
+    (["vs_pytorch.py", "30m", "--variant", "bf16-eager"], "--variant bf16-eager: the variants of fp32 are fp32-eager"),
     (["vs_pytorch.py", "30m", "--blocks", "0"], "argument --blocks: 0 is less than 1"),
     (["vs_pytorch.py", "30m", "--train-steps", ABSENT], f"vs_pytorch: no program at {ABSENT}"),
     (["vs_pytorch.py", "of-nobody"], "vs_pytorch: no model of-nobody"),
-    (["parallel_efficiency.py", "30m", "--data", ".", "--busy", "--layout", "tp2"], "no layout 'tp2'; there are 'tp 2', 'dp 2'"),
+    (["parallel_efficiency.py", "30m", "--data", ".", "--busy", "--layout", "tp2"], "no layout 'tp2'; layouts: 'tp 2', 'dp 2'"),
     (["parallel_efficiency.py", "30m", "--data", ".", "--steps", "1"], "argument --steps: 1 is less than 2"),
     (["parallel_efficiency.py", "of-nobody", "--data", "."], "no model of-nobody"),
     (["checkpoint_vs_pytorch.py", "of-nobody"], "checkpoint_vs_pytorch: no model of-nobody"),
@@ -34,7 +34,7 @@ class Measurements(unittest.TestCase):
                               cwd=tempfile.gettempdir(), env=os.environ | {"PYTHONPATH": path}, timeout=100)
 
     def test_words_that_name_nothing(self):
-        with tempfile.TemporaryDirectory() as modules:  # in place of those that the words do not come to
+        with tempfile.TemporaryDirectory() as modules:  # in place of those that the scripts do not reach
             for name in ("h5py", "numpy"):
                 pathlib.Path(modules, f"{name}.py").touch()
             for words, message in REFUSED:
@@ -64,7 +64,7 @@ class Measurements(unittest.TestCase):
                  "b": {"tokens_per_second": 58.0, "speed_of_shiftron_over_it": 1.45}}
         self.assertEqual(report.fastest_other({"result": {"sides": sides}})[0], "b")
 
-    def test_memory_is_told_without_machinery(self):
+    def test_memory_is_reported_without_machinery(self):
         self.assertEqual(report.memory_of({"own_bytes": 10, "machinery_bytes": 3}), 7)
         self.assertEqual(report.memory_of({"own_bytes": 10, "device_bytes": 5}), 5)
         self.assertFalse(report.has_machinery({"result": {"sides": {"shiftron": {"own_bytes": 10}}}}))

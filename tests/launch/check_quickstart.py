@@ -199,8 +199,8 @@ class Directories(unittest.TestCase):
         self.assertEqual(quickstart.fenced(text), "`````text\n" + text.rstrip() + "\n`````\n")
         self.assertEqual(quickstart.fenced("a"), "```text\na\n```\n")
         code = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import quickstart; quickstart.say({text!r} + 'ä\\u202e\\x9b\\udcff')"
-        told = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, check=True).stdout.decode()
-        self.assertEqual(told, text.replace("\x1b", r"\x1B") + r"ä\xE2\x80\xAE\xC2\x9B\xFF" + "\n")
+        reported = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, check=True).stdout.decode()
+        self.assertEqual(reported, text.replace("\x1b", r"\x1B") + r"ä\xE2\x80\xAE\xC2\x9B\xFF" + "\n")
 
     def test_two_at_once(self):
         def second(_):

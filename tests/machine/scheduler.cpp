@@ -338,7 +338,7 @@ void World::remove(Lane& lane) {
 
 std::string World::who_waits() const {
   std::ostringstream text;
-  text << "nothing goes on since " << options_.patience << " s";
+  text << "no progress for " << options_.patience << " s";
   for (const Place* place : awaited_) {
     text << "; a host waits for mark " << place->number << " of queue " << place->lane->name;
   }

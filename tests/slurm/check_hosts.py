@@ -85,8 +85,8 @@ class TwoHosts(SystemTest):
         # The rank that is cut off exits too, and the message names a host.
         self.hosts.plug_in("h2")
         self.assert_gone(DEADLINE + 20)
-        told = job.text() + "".join(str(event) for event in events(run, "hang"))
-        self.assertIn("h2", told)
+        answer = job.text() + "".join(str(event) for event in events(run, "hang"))
+        self.assertIn("h2", answer)
         last = last_step(run)
         settings["train.steps"] = last + 3
         self.expect(0, self.start_on_both(PROGRAM, "train", *options(settings)), 120)

@@ -123,9 +123,9 @@ class Slurm(SystemTest):
             self.fail(f"{error}\n{self.log(run)[-12000:]}")
             return None
 
-    def trains(self, run, behind=2, seconds=60):
+    def trains(self, run, after=2, seconds=60):
         try:
-            self.cluster.wait_for(lambda: last_step(run) > behind, seconds, f"step {behind} of {run.name}")
+            self.cluster.wait_for(lambda: last_step(run) > after, seconds, f"a step after {after} of {run.name}")
         except TimeoutError as error:
             self.fail(f"{error}\n{self.log(run)[-12000:]}")
 
@@ -161,9 +161,9 @@ class Slurm(SystemTest):
             except RuntimeError as error:
                 if self.cluster.job(job).get("JobState") != "RUNNING":
                     return None
-                told = error
+                reported = error
                 time.sleep(1)
-        return self.fail(f"{told}\n{self.cluster.job(job)}\n{self.log(run)[-12000:]}")
+        return self.fail(f"{reported}\n{self.cluster.job(job)}\n{self.log(run)[-12000:]}")
 
     def status(self, run):
         return self.must(shiftron("status", run))
@@ -189,15 +189,15 @@ class Slurm(SystemTest):
 
     def test_limits(self):
         """Under srun Slurm's signal comes first; under mpirun it is lost, and the run knows when the allocation ends."""
-        told, knowing = self.folder / "limit-srun", self.folder / "limit-mpirun"
-        log_of_told, log_of_knowing = self.at_once(lambda: self.stops_at_its_limit(told, "--lead", "20"),
-                                                   lambda: self.stops_at_its_limit(knowing, "--launcher", "mpirun", "--lead", "0"))
-        self.assertIn("srun, this Slurm has PMIx", log_of_told)
-        self.assertFalse("left of the allocation" in log_of_told)
-        self.assertIn("preflight: 4 ranks fit", log_of_told)
+        signalled, knowing = self.folder / "limit-srun", self.folder / "limit-mpirun"
+        log_of_signalled, log_of_knowing = self.at_once(lambda: self.stops_at_its_limit(signalled, "--lead", "20"),
+                                                        lambda: self.stops_at_its_limit(knowing, "--launcher", "mpirun", "--lead", "0"))
+        self.assertIn("srun, this Slurm has PMIx", log_of_signalled)
+        self.assertFalse("left of the allocation" in log_of_signalled)
+        self.assertIn("preflight: 4 ranks fit", log_of_signalled)
         self.assertIn("mpirun, as asked", log_of_knowing)
         self.assertIn("left of the allocation", log_of_knowing)
-        for run in (told, knowing):
+        for run in (signalled, knowing):
             self.assert_as_uninterrupted(run)
 
     def is_cancelled(self, launcher, **more):
@@ -232,11 +232,11 @@ class Slurm(SystemTest):
         (item / "experiment.json").write_text(json.dumps({"claim": "c", "configs": ["base.conf"], "data": {"commands": ["true"], **data}, "variants": {"a": {}},
                                                           "seeds": 2, "checks": [{"at_most": "a", "value": 100, "metric": "loss", "of_seeds": 2}]}))
         command = [ROOT / "experiments" / "run", item, "--out", out]
-        told = subprocess.run([*command, "--slurm", "--", "--time", "5"], env=self.cluster.environment, capture_output=True, text=True, check=False)
-        self.assertEqual(told.returncode, 0, told.stderr)
-        job = re.match(r"(?s).*^job (\d+): 2 runs", told.stdout, re.M)[1]
+        reported = subprocess.run([*command, "--slurm", "--", "--time", "5"], env=self.cluster.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(reported.returncode, 0, reported.stderr)
+        job = re.match(r"(?s).*^job (\d+): 2 runs", reported.stdout, re.M)[1]
         for task in (0, 1):
-            self.assertEqual(self.ended(out, f"{job}_{task}"), "COMPLETED", told.stdout)
+            self.assertEqual(self.ended(out, f"{job}_{task}"), "COMPLETED", reported.stdout)
         runs = sorted((out / "runs").iterdir())
         trained = [(run / "metrics.jsonl").read_text() for run in runs]
         self.assertEqual([sorted(losses(run)) for run in runs], [[1, 2, 3, 4]] * 2)
@@ -269,8 +269,8 @@ class Slurm(SystemTest):
               self.shell(SBATCH_TIMELIMIT="3", SBATCH_NO_REQUEUE="1", SBATCH_EXPORT="NONE", SLURM_RESTART_COUNT="4", SLURM_MEM_PER_NODE="1")):
             job, = self.submit(run, "--setup", setup, nodes=1, tasks=2, train__steps=ENDLESS)
             loaded.write_text("")
-        told = self.cluster.job(job)
-        self.assertEqual((told["TimeLimit"], told["Requeue"]), ("00:05:00", "1"))
+        reported = self.cluster.job(job)
+        self.assertEqual((reported["TimeLimit"], reported["Requeue"]), ("00:05:00", "1"))
         self.trains(run)
         self.tell(run, job)
         self.comes_back(run, job)
@@ -646,14 +646,14 @@ class Slurm(SystemTest):
         answer = subprocess.run(["bash", "-c", command], env=self.cluster.environment, capture_output=True, text=True, check=False)
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
 
-    def test_gpus_that_a_run_leaves_idle_are_told(self):
+    def test_gpus_that_a_run_leaves_idle_are_reported(self):
         run = self.folder / "idle"
         any_build = 'for word; do shift; [ "$word" = --to-start ] || set -- "$@" "$word"; done'  # plans for GPUs
-        for words, more, told in ((["--partition", "gpus"], {}, True), ([], {}, False), (["--partition", "gpus"], {"device__kind": "cuda"}, False)):
+        for words, more, reported in ((["--partition", "gpus"], {}, True), ([], {}, False), (["--partition", "gpus"], {"device__kind": "cuda"}, False)):
             with self.subTest(words=words, more=more), self.program(any_build):
                 code, out, err = self.launch(run, "--dry-run", *words, **more)
                 self.assertEqual(code, 0, err)
-                self.assertEqual("partition gpus has GPUs (gpu:8), which this run leaves idle" in err, told, err)
+                self.assertEqual("partition gpus has GPUs (gpu:8), which this run leaves idle" in err, reported, err)
                 self.assertEqual("#SBATCH --gpus-per-node=2\n" in out, bool(more))
 
     def test_times_and_lines_of_others(self):

@@ -160,7 +160,7 @@ MinJobAge=600
         log = str(self.folder / "log" / f"slurmd.{node}.log")
         mark = f"SLURMD_NODENAME={node}".encode()
 
-        def tells(process):
+        def has_its_log(process):
             return any(os.readlink(one) == log for one in (process / "fd").iterdir())
 
         def works(process):
@@ -168,7 +168,7 @@ MinJobAge=600
             return mark in text.split(b"\0") and str(self.folder).encode() in text
 
         os.kill(self.processes[node].pid, signal.SIGKILL)
-        for chosen in (tells, works, works):  # what was being started meanwhile too
+        for chosen in (has_its_log, works, works):  # what was being started meanwhile too
             for process in pathlib.Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
                     if chosen(process):

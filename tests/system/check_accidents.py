@@ -159,7 +159,7 @@ class Accidents(SystemTest):
         while self.evaluate(f"long-{sources}", deadline, sources) <= deadline:  # the machine has become faster
             sources *= 2
 
-    def test_an_evaluation_that_was_cut_off_is_made_up(self):
+    def test_an_interrupted_evaluation_is_repeated(self):
         seconds = self.evaluate("length", 600, 1)
         held_out = math.ceil(scaled(3) / seconds) * ["--data.validation", str(self.folder / "data" / "train")]
 
@@ -170,18 +170,18 @@ class Accidents(SystemTest):
             self.wait_for(lambda: (step(run, number) / "manifest.json").exists(), job)
             time.sleep(scaled(0.3))
             return job.process
-        def told(run):
+        def reported(run):
             return {line["step"]: line["validation_loss"] for line in lines(run / "metrics.jsonl") if "validation_loss" in line}
         whole, killed, stopped = (self.folder / name for name in ("made-whole", "made-killed", "made-stopped"))
         self.expect(0, start(whole), 200)
-        self.assertEqual(list(told(whole)), [2, 4])
+        self.assertEqual(list(reported(whole)), [2, 4])
         # Killed after the last step, which has been saved by then.
         job = start(killed)
         in_evaluation(killed, 4, job).kill()
         job.wait()
-        self.assertEqual(list(told(killed)), [2])
+        self.assertEqual(list(reported(killed)), [2])
         self.assertIn("step 4: what is left of its evaluation", self.expect(0, start(killed), 200))
-        self.assertEqual(told(killed), told(whole))
+        self.assertEqual(reported(killed), reported(whole))
         self.assertNotIn("what is left", self.expect(0, start(killed)))
         # Stopped there, at once; again where it is made up, and killed there: a run is not done before its last evaluation.
         tasks = ["--evaluation.tasks", f"perplexity:{self.folder / 'text.jsonl'}", "--evaluation.limit", 20]
@@ -204,7 +204,7 @@ class Accidents(SystemTest):
             self.assertEqual(status(), "saved")
         self.assertEqual(status(), "silent")
         self.expect(0, start(stopped, tasks), 200)
-        self.assertEqual(told(stopped), told(whole))
+        self.assertEqual(reported(stopped), reported(whole))
         rows = [line for line in lines(stopped / "metrics.jsonl") if "benchmarks" in line]
         self.assertEqual([row["step"] for row in rows], [2, 4])
         self.assertEqual(status(), "done")
@@ -213,7 +213,7 @@ class Accidents(SystemTest):
         self.expect(0, start(stopped, tasks))
         self.assertEqual(lines(stopped / "metrics.jsonl")[-1]["benchmarks"], rows[1]["benchmarks"])
 
-    def test_an_evaluation_on_the_way_is_left_out_when_cut_off_twice(self):
+    def test_an_evaluation_interrupted_twice_is_skipped(self):
         """Else a run whose evaluation does not fit between two stops would not get on."""
         run = self.folder / "left-out"
         validation = {"data__validation": self.folder / "data" / "validation", "evaluation__every": 2, "evaluation__sequences": 2}
@@ -241,7 +241,7 @@ class Accidents(SystemTest):
         self.assertEqual((run / "config.conf").read_text(), before)
         self.assertEqual(self.steps_of(run), steps)
 
-    def test_a_stop_that_is_passed_is_told(self):
+    def test_a_passed_stop_is_reported(self):
         run = self.folder / "passed-stop"
         settings = self.settings(run, train__steps=12)
         self.expect(75, self.train(1, {**settings, "train.stop_at": 4}))
@@ -288,7 +288,7 @@ class Accidents(SystemTest):
         self.assert_told_once(text, "data.train: the data has changed since step 4 was saved")
         self.expect(0, self.train(1, there))
 
-    def test_other_held_out_data_is_told_and_decides_nothing(self):
+    def test_other_held_out_data_is_reported_and_decides_nothing(self):
         data = self.folder / "data"
         whole, other = self.folder / "one-validation", self.folder / "another-validation"
         settings = self.settings(whole, train__steps=6, evaluation__every=2, evaluation__sequences=2, data__validation=data / "validation")
@@ -343,7 +343,7 @@ class Accidents(SystemTest):
                               "restore the dataset (and the order and weights of several), wherever it lies")
         self.expect(75, start(4, {**data, "--data.validation": ["train", "validation"]}))
 
-    def test_validation_that_is_never_asked_for_is_told(self):
+    def test_unused_validation_data_is_reported(self):
         settings = {key: value for key, value in self.settings(self.folder / "unasked", train__steps=2).items() if key != "evaluation.every"}
         settings["data.validation"] = self.folder / "data/validation"
         self.assert_told_once(self.expect(0, self.train(1, settings)), "data.validation is not read: evaluation.every")
@@ -364,8 +364,8 @@ class Accidents(SystemTest):
         place = self.folder / "hosts"
         for text in ("node1 slots=8\n", "node1\nnode2\n"):
             place.write_text(text)
-            told = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
-            self.assert_told_once(told, f"--bad-hosts {place} is there and not empty; name another file, or remove it")
+            reported = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
+            self.assert_told_once(reported, f"--bad-hosts {place} is there and not empty; name another file, or remove it")
             self.assertEqual(place.read_text(), text)
         place.write_text("")
         self.expect(0, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
@@ -379,21 +379,21 @@ class Accidents(SystemTest):
         for made in (through, through.parent.parent):
             self.assertFalse(made.exists(), made)
 
-    def test_validation_on_the_training_data_is_told(self):
+    def test_validation_on_the_training_data_is_reported(self):
         """Also of one source among several, in any order and with weights."""
         settings = self.settings(self.folder / "same-data", evaluation__every=2, evaluation__sequences=2, train__steps=2)
         first, second = self.folder / "data" / "train", self.folder / "data" / "validation"
         runs = [([first], [first], [first]), ([first], [second], []), ([f"{first}:1", f"{second}:3"], [first, second], [first, second]),
                 ([first, second], [second], [second]), ([first, second], [second, first], [first, second]),
                 ([f"{first}:1"], [first], [first])]
-        for number, (learned, held_out, told) in enumerate(runs):
+        for number, (learned, held_out, reported) in enumerate(runs):
             sources = [word for key, places in (("train", learned), ("validation", held_out)) for place in places for word in (f"--data.{key}", place)]
             own = {key: value for key, value in settings.items() if key not in ("data.train", "data.validation")}
             text = self.expect(0, self.start(1, ["train", *options({**own, "output.directory": self.folder / f"on-{number}"}), *sources]))
             for place in (first, second):
-                self.assertEqual(text.count(f"data.validation: {place} is data of data.train"), int(place in told), text)
+                self.assertEqual(text.count(f"data.validation: {place} is data of data.train"), int(place in reported), text)
 
-    def test_how_often_a_source_is_read_is_told(self):
+    def test_how_often_a_source_is_read_is_reported(self):
         first, second = self.folder / "data" / "train", self.folder / "data" / "validation"
         settings = self.settings(self.folder / "passes", train__steps=2)
         text = self.expect(0, self.train(1, settings))
@@ -507,13 +507,13 @@ class Accidents(SystemTest):
         self.assertIn("no step was saved before them: begin a new run with a lower optimizer.learning_rate: "
                       f"shiftron train --config {run}/config.conf --optimizer.learning_rate 5e+29 --output.directory NEW", text)
 
-    def test_a_norm_that_is_finite_and_too_large_is_told_as_that(self):
+    def test_a_finite_norm_that_is_too_large_is_reported_as_such(self):
         settings = self.settings(self.folder / "steep", checkpoint__every=0, train__precision="fp64", optimizer__clip=0, optimizer__learning_rate="1e20")
         text = self.expect(72, self.train(1, settings))
         self.assertIn("3 steps in a row had no gradient norm whose square float32 holds (up to 1.8e+19)", text)
         self.assertNotIn("nan", text)
 
-    def test_an_overflow_that_norms_hide_is_told(self):
+    def test_an_overflow_that_norms_hide_is_reported(self):
         """A norm divides by an infinite sum of squares: all logits are 0, no value is non-finite, and nothing is learned."""
         base, exported, run = self.folder / "sound", self.folder / "exported", self.folder / "overflows"
         data = {"data.train": self.folder / "data" / "train", "data.validation": self.folder / "data" / "validation"}
@@ -550,7 +550,7 @@ class Accidents(SystemTest):
         self.follow(text, kept, self.folder / "lost-and-pruned-new", f"--config {run}/config.conf --optimizer.learning_rate 5e+29",
                     ["--config", run / "config.conf", "--optimizer.learning_rate", "1e-2", "--train.stop_at", "1"], 75)
 
-    def test_the_reason_is_told_however_long_it_takes_to_find(self):
+    def test_the_reason_is_reported_however_long_it_takes_to_find(self):
         """Of thousands of ranks a manifest is read for a second, in which the others must not leave."""
         run = self.folder / "slow-way-out"
         settings = self.settings(run, optimizer__learning_rate="1e30", train__steps=20)
@@ -595,7 +595,7 @@ class Accidents(SystemTest):
         self.assertEqual(len(events(run, "start")), 2)
         self.assertEqual(set(losses(run)), {1, 2, 3, 4})
 
-    def test_a_run_that_is_moved_away_goes_on_in_its_place(self):
+    def test_a_moved_run_continues_in_its_place(self):
         run, moved = self.folder / "here", self.folder / "there"
         job = self.train(1, self.settings(run, checkpoint__every=5, **self.ENDLESS))
         self.wait_for(lambda: last_step(run) >= 2, job)

@@ -207,14 +207,14 @@ class BadInput(SystemTest):
 
     def test_a_new_end_within_the_fall_of_wsd(self):
         stages = {"optimizer.schedule": "wsd", "optimizer.decay_steps": 4}
-        for stop, told in ((3, 0), (5, 1)):  # the decay begins after step 4
+        for stop, answer in ((3, 0), (5, 1)):  # the decay begins after step 4
             with self.subTest(stop=stop):
                 run = self.folder / f"within-the-fall-{stop}"
                 settings = {**self.of(run, train__steps=8), **stages}
                 self.expect(75, self.train(self.RANKS, {**settings, "train.stop_at": stop}))
                 text = self.refused(0, {**settings, "train.steps": 12}, f"resuming behind step {stop}")
                 phrase = "so that step 6 has the learning rate 0.01, it had 0.00292893 before; train.steps=8 keeps the curve"
-                self.assertEqual((text.count("follows the end of the run"), text.count(phrase)), (told, told), text)
+                self.assertEqual((text.count("follows the end of the run"), text.count(phrase)), (answer, answer), text)
 
     def test_damaged_checkpoints(self):
         run, whole = self.folder / "damaged", self.folder / "sound"
@@ -252,7 +252,7 @@ class FullDisk(SystemTest):
             self.skipTest("may not mount")
         self.addCleanup(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
 
-    def test_older_steps_make_room(self):
+    def test_older_steps_free_space(self):
         subprocess.run(["mount", "-o", "remount,size=19200k", self.disk], check=True)
         run = self.disk / "run"
         settings = self.settings(run, train__steps=8, checkpoint__every=2, model__layers=20, model__hidden=64)
@@ -282,7 +282,7 @@ class FullDisk(SystemTest):
         self.assert_told_once(self.expect(0, self.train(ranks, settings)), "resuming behind step 2")
         self.assertEqual(losses(run), first)
 
-    def test_not_a_byte_is_left(self):
+    def test_a_full_disk_to_the_last_byte(self):
         run = self.disk / "run"
         job = self.train(2, {**self.settings(run, train__steps=100000), "parallel.tp": 2})
         self.wait_for(lambda: last_step(run) >= 2, job)

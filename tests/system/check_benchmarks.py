@@ -119,7 +119,7 @@ class Benchmarks(Reports):
             for line, twin in zip(lines, other_samples[task], strict=True):
                 self.assert_near(as_numbers(line["resps"]), as_numbers(twin["resps"]), f"{task} {line['doc_id']}")
 
-    def test_every_layout_answers_alike(self):
+    def test_every_layout_gives_the_same_answers(self):
         self.expect(0, self.start(1, self.arguments(self.folder / "one")))
         alone = benchmark_report(self.folder / "one")
         self.assertEqual(set(alone[1]), set(TASKS.split(",")))
@@ -140,7 +140,7 @@ class Benchmarks(Reports):
                 return 0
 
         self.expect(0, self.start(2, self.arguments(whole, length=short)))
-        amid = 0
+        partial = 0
         for _ in range(10):
             job = self.start(2, self.arguments(pieces, length=short))
             enough = known() + self.random.randrange(12)
@@ -153,8 +153,8 @@ class Benchmarks(Reports):
             job.end()
             if list(pieces.rglob("results_*.json")):  # it had ended before
                 shutil.rmtree(pieces)
-            amid += known() > 0
-        self.assertGreater(amid, 0)
+            partial += known() > 0
+        self.assertGreater(partial, 0)
         self.expect(0, self.start(2, self.arguments(pieces, length=short)))
         self.assert_same_answers(benchmark_report(whole), benchmark_report(pieces))
         self.assertEqual(benchmark_report(whole)[0]["results"], benchmark_report(pieces)[0]["results"])
@@ -227,13 +227,13 @@ class Benchmarks(Reports):
             (unpacked / "mmlu" / "all" / f"{split}.jsonl").write_text(text)
         self.assert_same_reports(unpacked, of_hub)
 
-    def test_prompts_that_lose_their_beginning_are_told(self):
-        for length, told in (("256", False), ("16", True)):
+    def test_truncated_prompts_are_reported(self):
+        for length, reported in (("256", False), ("16", True)):
             result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output",
                               self.folder / f"length-{length}", "--max-length", length)
             self.must(result)
-            self.assertEqual("lost their beginning" in result.stderr, told, result.stderr)
-            self.assertEqual("winogrande, item 0" in result.stderr, told, result.stderr)
+            self.assertEqual("lost their beginning" in result.stderr, reported, result.stderr)
+            self.assertEqual("winogrande, item 0" in result.stderr, reported, result.stderr)
 
     def test_bad_input_is_named(self):
         for words, text in ((["--tasks", "helaswag"], "hellaswag"), (["--tasks", ","], "--tasks list")):

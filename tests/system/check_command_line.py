@@ -171,8 +171,8 @@ class CommandLine(SystemTest):
         copy.mkdir()
         for file in ("config.conf", "metrics.jsonl"):
             shutil.copy(self.run_directory / file, copy)
-        told = (self.run_directory / "events.jsonl").read_text().splitlines(True)
-        (copy / "events.jsonl").write_text("".join(line for line in told if '"exit"' not in line))
+        reported = (self.run_directory / "events.jsonl").read_text().splitlines(True)
+        (copy / "events.jsonl").write_text("".join(line for line in reported if '"exit"' not in line))
         return copy
 
     def test_who_follows_hears_at_once_and_may_leave(self):
@@ -194,10 +194,10 @@ class CommandLine(SystemTest):
         run_directory = self.copy_without_an_end("unreadable")
         config = run_directory / "config.conf"
 
-        def status(told):
+        def status(reported):
             text = self.must_run(["status", run_directory])
             self.assertIn("step 2, loss ", text)
-            self.assertEqual(text.count("its number of steps is not known: "), told, text)
+            self.assertEqual(text.count("its number of steps is not known: "), reported, text)
             self.assertIsNone(json.loads(self.must_run(["status", run_directory, "--json"]))["steps"])
             return text
         config.write_text("[train\n")
@@ -212,7 +212,7 @@ class CommandLine(SystemTest):
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
         self.assertIn("its number of steps is not known: cannot open", answer.stdout)
 
-    def test_who_follows_looks_again_where_files_cannot_be_read(self):
+    def test_following_retries_when_files_cannot_be_read(self):
         run_directory = self.copy_without_an_end("lost-for-a-while")
         events = run_directory / "events.jsonl"
         with subprocess.Popen([*self.WITHOUT_RIGHTS, PROGRAM, "status", run_directory, "--follow", "--json"], env=environment(),
@@ -342,7 +342,7 @@ class CommandLine(SystemTest):
         self.must_run(["evaluate", "--checkpoint", self.step, "--data", odd, "--json"])
         self.must_run(["generate", "--checkpoint", self.step, "--tokens", "2", b"--prompt=caf\xe9"])
 
-    def test_text_of_others_steers_no_terminal(self):
+    def test_foreign_text_does_not_control_the_terminal(self):
         """Names, events, tasks and configurations of others: on stdout and stderr their control characters are \\xNN, in JSON they mean the same."""
         evil = "\x1b[2J\x07\r\x9b1m\u202e|<b>"
         steering = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -410,7 +410,7 @@ class CommandLine(SystemTest):
         finally:
             resource.setrlimit(resource.RLIMIT_STACK, limit)
 
-    def test_machine_code_that_the_system_forbids_is_told(self):
+    def test_forbidden_machine_code_is_reported(self):
         set_mdwe, refuse_exec_gain = 65, 1  # prctl(2), of Linux 6.3
 
         def forbidden():
@@ -476,7 +476,7 @@ class CommandLine(SystemTest):
                                         timeout=scaled(60), check=True, stdin=subprocess.DEVNULL)
                 self.assertEqual(result.stderr.count(f"{command}: warning: the launcher has bound the rank"), warnings, result.stderr)
 
-    def test_little_memory_is_said_where_threads_lack_it(self):
+    def test_threads_without_memory_are_reported(self):
         draw = random.Random(1)
         with open(self.folder / "random.txt", "w", encoding="utf-8") as stream:
             for _ in range(10000):

@@ -343,7 +343,7 @@ class CrashImages(SystemTest):
         states = set()
         for count, last, checkpoints, answer in answers:
             valid = {number for number, good in answer.result().items() if good}
-            what = f"crash behind operation {count} of {len(log.operations)}, {log.operations[count - 1][:3]}: {sorted(checkpoints)}"
+            what = f"crash after operation {count} of {len(log.operations)}, {log.operations[count - 1][:3]}: {sorted(checkpoints)}"
             for number in valid:
                 self.assertTrue(part(checkpoints, f"step-{number:08d}") == whole[number], f"step {number} counts as valid, and is not whole; {what}")
             self.assertTrue(valid or not old, f"no valid step; {what}")

@@ -109,7 +109,7 @@ def packed(documents, length, end):
 
 
 class DatasetFormat(SystemTest):
-    def expect_alike(self, sources, weights, seed, reset, steps, more=None):
+    def expect_same(self, sources, weights, seed, reset, steps, more=None):
         settings = {**self.settings(self.folder / "run"), "train.seed": seed, "data.document_reset": str(reset).lower(), **(more or {})}
         del settings["data.train"]
         words = options(settings)
@@ -130,10 +130,10 @@ class DatasetFormat(SystemTest):
         self.must(shiftron("data", "build", "--input", self.folder / "other.jsonl", "--tokenizer", self.folder / "tokenizer.model", "--output",
                            self.folder / "other"))
         far = 10**6
-        self.expect_alike(["data/train"], None, 0, True, [1, 2, 300, far])
-        self.expect_alike(["data/train"], None, 12345678901, False, [1, 77])
-        self.expect_alike(["data/train", "other"], None, 3, True, [1, 2, 40000])
-        self.expect_alike(["other", "data/train"], [0.3, 0.7], 4, True, [1, 2, far])
+        self.expect_same(["data/train"], None, 0, True, [1, 2, 300, far])
+        self.expect_same(["data/train"], None, 12345678901, False, [1, 77])
+        self.expect_same(["data/train", "other"], None, 3, True, [1, 2, 40000])
+        self.expect_same(["other", "data/train"], [0.3, 0.7], 4, True, [1, 2, far])
 
     def build_ids(self, name, documents, *words):
         """A dataset without a tokenizer, of (ids, targets or None)."""
@@ -164,12 +164,12 @@ class DatasetFormat(SystemTest):
             self.assertGreater(built["shards"], 2)
         self.build_ids("plain", self.packed_documents(False))
         more = {"train.sequence_length": PACK}
-        self.expect_alike(["labels"], None, 0, True, [1, 2], more)
-        self.expect_alike(["labels", "plain", "packed"], [1, 2, 3], 1, False, [1, 40000], more)
+        self.expect_same(["labels"], None, 0, True, [1, 2], more)
+        self.expect_same(["labels", "plain", "packed"], [1, 2, 3], 1, False, [1, 40000], more)
         settings = {**self.settings(self.folder / "run"), "data.train": self.folder / "packed", "train.sequence_length": PACK + 1}
         self.assert_told_once(self.expect(76, self.train(1, settings)), f"set train.sequence_length={PACK}, or build it with --pack {PACK + 1}")
 
-    def test_masked_data_train_alike_and_resume_without_a_tokenizer(self):
+    def test_masked_data_train_the_same_and_resume_without_a_tokenizer(self):
         """Most windows of the data count nothing, so do some microbatches and, of two windows each, whole steps."""
         draw = random.Random(6)
         documents = []

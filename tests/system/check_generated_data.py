@@ -303,17 +303,17 @@ class GeneratedData(unittest.TestCase):
             folder = pathlib.Path(folder)
 
             def dataset(kind, count, seed, options, *words):
-                told = json.loads(generated(kind, count, seed, options, "--output", folder / kind, "--json", *words))
-                for one in told["datasets"]:
+                answer = json.loads(generated(kind, count, seed, options, "--output", folder / kind, "--json", *words))
+                for one in answer["datasets"]:
                     self.assertEqual(shiftron("data", "verify", one["directory"]).returncode, 0)
-                return told["datasets"]
+                return answer["datasets"]
             options = {"pool": 40, "length": 48}
-            told = dataset("induction", 300, 3, options, "--validation", 50, "--pack", 48, "--shard-tokens", 1500, "--threads", 3)
+            answer = dataset("induction", 300, 3, options, "--validation", 50, "--pack", 48, "--shard-tokens", 1500, "--threads", 3)
             made = [induction(3, number, **options) for number in range(350)]
-            for part, documents_of_it, one in (("train", made[:300], told[0]), ("validation", made[300:], told[1])):
+            for part, documents_of_it, one in (("train", made[:300], answer[0]), ("validation", made[300:], answer[1])):
                 self.assertEqual(rows_of(folder / "induction" / part), packed(documents_of_it, 48))
                 self.assertEqual((one["documents"], one["counted_targets"]), (len(documents_of_it), len(documents_of_it)))
-            self.assertGreater(told[0]["shards"], 2)
+            self.assertGreater(answer[0]["shards"], 2)
 
             dataset("hop", 60, 4, {"length": 20, "hops": 2}, "--vocab", 64)
             made = [hop(4, number, length=20, hops=2) for number in range(60)]

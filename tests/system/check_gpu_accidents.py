@@ -45,9 +45,9 @@ class GpuAccidents(SystemTest):
         run = self.folder / fault.replace(":", "-")
         job, report = self.start_failing(run, fault)
         code, text = job.wait(), job.text()
-        told = json.loads(report.read_text())
-        call = told["failed"]
-        self.assertEqual(told["left"], {}, "not given back")
+        answer = json.loads(report.read_text())
+        call = answer["failed"]
+        self.assertEqual(answer["left"], {}, "not given back")
         if code == 0:  # a plan that the library does not make is replaced; a step that was not saved is reported
             unsaved = "could not be saved" in text
             last = call in ("", "cudaStreamSynchronize", "cudaEventSynchronize")  # of who leaves
@@ -72,9 +72,9 @@ class GpuAccidents(SystemTest):
         whole = self.folder / "whole"
         job, report = self.start_failing(whole, "")
         self.expect(0, job)
-        told = json.loads(report.read_text())
-        self.assertEqual((told["failed"], told["left"]), ("", {}))
-        for kind, count in told["calls"].items():
+        answer = json.loads(report.read_text())
+        self.assertEqual((answer["failed"], answer["left"]), ("", {}))
+        for kind, count in answer["calls"].items():
             if kind == "collective":  # one rank has none
                 continue
             self.assertGreater(count, 0, kind)

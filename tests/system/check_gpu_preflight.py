@@ -50,7 +50,7 @@ class GpuPreflight(SystemTest):
                 self.assertIn("on its rank 1: ", text)
                 self.assertEqual(bad, [os.uname().nodename])
 
-    def test_the_gpu_that_is_not_like_the_others_is_named(self):
+    def test_a_differing_gpu_is_named(self):
         for errors, code in ((0, 0), (2, 70)):
             with self.subTest(errors=errors):
                 program = self.folder / "nvidia-smi"
@@ -61,7 +61,7 @@ class GpuPreflight(SystemTest):
                 self.assertEqual("the GPU of its rank 1 has had 2 errors" in text, errors > 0, text)
                 self.assertEqual(bad, [os.uname().nodename] if errors else [])
 
-    def test_more_ranks_than_gpus_are_told(self):
+    def test_more_ranks_than_gpus_are_reported(self):
         text, bad = self.on("SHIFTRON_MACHINE_DEVICES", "1", 2, 0)
         self.assertIn("2 ranks share 1 GPU", text)
         self.assertEqual(bad, [])

@@ -41,7 +41,7 @@ class GpuRoom(SystemTest):
                 if code:
                     self.assert_told_once(text, "not enough memory on the device of rank ")
 
-    def test_what_communicators_take_is_planned_and_told(self):
+    def test_memory_of_communicators_is_planned_and_reported(self):
         reserve = 40
         planned = self.planned(2, device__reserve=reserve)
         text = self.train_on(2, planned, 2, 0, device__reserve=reserve)

@@ -35,7 +35,7 @@ class GpuTraining(SystemTest):
     def answer(self, *arguments):
         return json.loads(self.must(shiftron(*arguments, "--json", timeout=240)))
 
-    def test_training_goes_on_on_the_other_device(self):
+    def test_training_resumes_on_the_other_device(self):
         for precision in BOUNDS:
             with self.subTest(precision=precision):
                 whole = self.trained(f"{precision}-cpu", precision)
@@ -45,7 +45,7 @@ class GpuTraining(SystemTest):
                 self.assertEqual(len(events(run, "resume")), 2)
                 self.assert_like(run, whole, precision)
 
-    def test_a_device_goes_on_with_its_own_bits(self):
+    def test_a_device_resumes_with_the_same_bits(self):
         repeats = {"device__kind": "cuda", "train__deterministic": "repeat"}  # without it attention's backward need not
         whole = self.trained("own", "bf16", **repeats)
         parts = self.folder / "own-parts"

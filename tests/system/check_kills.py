@@ -114,7 +114,7 @@ class Kills(SystemTest):
             self.wait_for(lambda: len(job.ranks()) == ranks, job)
             self.wait_for(lambda number=number: last_step(run) > 2 * number, job)
             rank = self.random.randrange(ranks)
-            print(f"{layout}: rank {rank} killed behind step {last_step(run)}", flush=True)
+            print(f"{layout}: rank {rank} killed after step {last_step(run)}", flush=True)
             os.kill(job.ranks()[rank], signal.SIGKILL)
             self.assertEqual(self.code_of_killed(job), 137, job.text()[-2000:])
             self.assert_gone()
@@ -166,7 +166,7 @@ class Kills(SystemTest):
             until = time.monotonic() + scaled(60)
             while count_rows(run) < count or saved_step(run) < saved:
                 self.assertLessEqual(saved_step(run), last_step(run), "saved before its row was written")
-                self.assertLess(time.monotonic(), until, f"nothing goes on behind {phrase!r}")
+                self.assertLess(time.monotonic(), until, f"no progress after {phrase!r}")
                 time.sleep(0.005)
         finally:
             process.kill()

@@ -69,7 +69,7 @@ class Resume(SystemTest):
             with self.subTest(layout=layout):
                 self.same_bits(layout, "bf16")
 
-    def test_a_converted_step_goes_on_as_the_step_itself(self):
+    def test_a_converted_step_resumes_like_the_original(self):
         stopped, here, there = (self.folder / f"converted-{name}" for name in ("stopped", "here", "there"))
         settings = self.settings_of(stopped, "tp2pp2", "fp32")
         self.expect(75, self.train(4, {**settings, "train.stop_at": self.STOP}))

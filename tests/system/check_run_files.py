@@ -360,7 +360,7 @@ class Words(SystemTest):
                     self.assertIn(message, refused.stderr)
         self.assertFalse(run.exists())
 
-    def test_every_look_at_a_run_refuses_tasks_that_are_none(self):
+    def test_every_command_on_a_run_refuses_unknown_tasks(self):
         settings = {**self.settings(self.folder / "never"), "evaluation.every": 2, "evaluation.data": self.folder, "evaluation.tasks": "nosuchtask"}
         for command in (["train"], ["train", "--dry-run"], ["preflight"]):
             refused = shiftron(*command, *options(settings))

@@ -192,7 +192,7 @@ class SystemTest(unittest.TestCase):
             self.assertTrue(job.running(), job.text()[-3000:])
             if time.monotonic() > began + scaled(timeout):
                 job.end()
-                self.fail("waited in vain: " + job.text()[-3000:])
+                self.fail("waited without success: " + job.text()[-3000:])
             time.sleep(0.02)
         return value
 

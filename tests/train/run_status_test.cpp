@@ -182,7 +182,7 @@ TEST_F(Status, ARunThatIsDoneStaysSoWhereAStartIsRefused) {
   event(30, "resume", R"(,"step":100)");
   event(40, "exit", R"(,"rank":0,"code":76,"error":"nothing to learn from")");
   status = read(50);
-  EXPECT_EQ(status.state, State::failed) << "a run that went on";
+  EXPECT_EQ(status.state, State::failed) << "a run that resumed";
   EXPECT_EQ(status.why, "nothing to learn from");
   event(50, "start", kStart);
   event(50, "resume", R"(,"step":100)");
@@ -223,7 +223,7 @@ TEST_F(Status, NothingIsLostBehindTheEndOfARunOrOfAStartThatWasRefused) {
   EXPECT_DOUBLE_EQ(read(100).wall_seconds, 26 * 60);
   event(100, "start", kStart);
   status = read(110);
-  EXPECT_DOUBLE_EQ(status.between_seconds, 5 * 60) << "behind the crash";
+  EXPECT_DOUBLE_EQ(status.between_seconds, 5 * 60) << "after the crash";
   EXPECT_DOUBLE_EQ(status.wall_seconds, (20 + 5 + 1 + 10) * 60);
 }
 

@@ -178,7 +178,7 @@ TEST_P(LostRanks, TheOthersEnd) {
       }
       if (endings[1].message.empty() && (call == "cudnnBackendFinalize" || endings[1].was_through)) continue;
       expect_told(GetParam(), call, endings[1]);
-      EXPECT_TRUE(endings[0].was_through || !endings[0].message.empty()) << "a rank has gone on without its peer";
+      EXPECT_TRUE(endings[0].was_through || !endings[0].message.empty()) << "a rank has continued without its peer";
       if (HasFailure()) break;
     }
   }

@@ -111,7 +111,7 @@ void Product::check(const char* function) const {
     const auto address = reinterpret_cast<uintptr_t>(addresses[i]);
     expect(address != 0, function, "no matrix ", "ABCD"[i]);
     expect(address % algorithm.alignment[i] == 0, function, "matrix ", "ABCD"[i], " is no multiple of ",
-           algorithm.alignment[i], " bytes, as the algorithm was told");
+           algorithm.alignment[i], " bytes, as the algorithm requires");
   }
   const Range result = range_of(problem.d, d);
   expect(!result.meets(range_of(problem.a, a)) && !result.meets(range_of(problem.b, b)), function,

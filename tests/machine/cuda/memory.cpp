@@ -163,7 +163,7 @@ void DeviceMemory::end_call() {
 }
 
 void DeviceMemory::open() {
-  CHECK(calls_ > 0, "an operation runs beside the calls of the runtime");
+  CHECK(calls_ > 0, "an operation runs outside of the calls of the runtime");
   if (open_) return;
   open_ = true;
   for (const auto& [end, block] : live()) {

@@ -215,7 +215,7 @@ void Clique::go_on() {
   if (all_came && collective(rank_) != nullptr) {
     meet();
   } else if (all_came && !moved) {
-    std::string fault = "no rank can go on";
+    std::string fault = "no rank can continue";
     for (int other = 0; other < size_; ++other) fault += told_by(other);
     set_fault(table_, fault);
   }

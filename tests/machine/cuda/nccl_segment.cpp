@@ -89,7 +89,7 @@ bool Segment::is_there(int rank) {
 TableLock::TableLock(Table& table) : table_(table) {
   if (pthread_mutex_lock(&table_.lock) != EOWNERDEAD) return;
   pthread_mutex_consistent(&table_.lock);
-  set_fault(table_, "a process died amid a call");
+  set_fault(table_, "a process died during a call");
 }
 
 void set_fault(Table& table, const std::string& text) {
