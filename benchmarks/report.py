@@ -10,10 +10,10 @@ import json
 import pathlib
 import re
 import shutil
-import string
 import sys
 
 import speed_picture
+from machine_names import machine_names
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -62,7 +62,7 @@ REASONS = {
 
 
 class Results:
-    """The stored results, by kind. Machines get letters in the order of their first measurements, so new results change no letter."""
+    """The stored results, by kind. Machines are listed in the order of their first measurements."""
 
     def __init__(self, folder):
         kept = [json.loads(path.read_text(encoding="utf-8")) | {"name": path.stem} for path in folder.glob("*.json")]
@@ -72,15 +72,18 @@ class Results:
             machine = result["machine"] | {"system": re.match(r"\S+ \d+\.\d+", result["machine"]["system"])[0]}
             if machine not in self.machines:
                 self.machines.append(machine)
-            result["letter"] = string.ascii_uppercase[self.machines.index(machine)]
+            result["place"] = self.machines.index(machine)
             named = re.search(r"configs/([\w.]+)\.conf", result["command"])
             result.setdefault("model", named.group(1) if named else result["name"])
             self.all.append(result)
+        self.names = machine_names(self.machines)
+        for result in self.all:
+            result["machine_name"] = self.names[result["place"]]
 
     def of(self, kind):
         order = {model: place for place, model in enumerate(MODELS)}
         return sorted((result for result in self.all if result["kind"] == kind),
-                      key=lambda result: (result["letter"], order.get(result["model"], len(MODELS)), result.get("precision", ""),
+                      key=lambda result: (result["place"], order.get(result["model"], len(MODELS)), result.get("precision", ""),
                                           result["name"]))
 
 
@@ -120,7 +123,7 @@ def provenance(results):
         yield ""
         for result in group:
             commit = result["versions"]["shiftron"].replace(" and changes", " with uncommitted changes")
-            yield (f"* {result['model']}, machine {result['letter']}, {result['date']}, commit {commit}; other processes used "
+            yield (f"* {result['model']}, {result['machine_name']}, {result['date']}, commit {commit}; other processes used "
                    f"{result['other_cores']:.2f} cores")
             yield f"  `{result['command']}`"
         yield ""
@@ -135,9 +138,9 @@ def machine_lines(results):
     yield "## Machines"
     yield ""
     rows = []
-    for letter, machine in zip(string.ascii_uppercase, results.machines):
-        measured = dates([result for result in results.all if result["letter"] == letter])
-        rows.append([letter, processor(machine), str(machine["cores"]), ", ".join(machine["instructions"]), f"{machine['memory_gib']:.0f} GiB",
+    for name, machine in zip(results.names, results.machines):
+        measured = dates([result for result in results.all if result["machine_name"] == name])
+        rows.append([name, processor(machine), str(machine["cores"]), ", ".join(machine["instructions"]), f"{machine['memory_gib']:.0f} GiB",
                      machine["system"], measured])
     yield from table(["machine", "processor", "cores", "instruction sets", "memory", "system", "measured"], rows)
 
@@ -157,7 +160,7 @@ def comparison_lines(results):
         data = result["result"]
         shift = "without shift" if result.get("vanilla") else "with KV shift"
         label = f", {result['label']}" if result.get("label") else ""
-        yield f"### {result['model']} {shift}, {result['precision']}{label}, {data['threads']} threads, machine {result['letter']}"
+        yield f"### {result['model']} {shift}, {result['precision']}{label}, {data['threads']} threads, {result['machine_name']}"
         yield ""
         rows = []
         for name, side in data["sides"].items():
@@ -215,12 +218,10 @@ def bars(results):
     """The picture's bars: label, machine, times as fast, its interval."""
     kept = []
     for result in results.of("vs_pytorch"):
-        machine = results.machines[string.ascii_uppercase.index(result["letter"])]
-        processor = machine.get("gpu", machine["processor"]).split(",")[0].replace("(R)", "").replace(" Processor", "")
         side = fastest_other(result)[1]
         label = ", ".join(part for part in (f"{result['model']} {result['precision']}", "without shift" if result.get("vanilla") else "",
                                             result.get("label", "")) if part)
-        kept.append((label, f"{result['letter']}: {processor}, {machine['cores']} cores", side["speed_of_shiftron_over_it"], side["interval_95"]))
+        kept.append((label, result["machine_name"], side["speed_of_shiftron_over_it"], side["interval_95"]))
     return kept
 
 
@@ -241,7 +242,7 @@ def summary_lines(results):
         own = sides["shiftron"]
         name, best = fastest_other(result)
         least = min(memory_of(side) for side in sides.values() if side is not own)
-        rows.append([result["model"], "no" if result.get("vanilla") else "yes", result["precision"], result.get("label", ""), result["letter"],
+        rows.append([result["model"], "no" if result.get("vanilla") else "yes", result["precision"], result.get("label", ""), result["machine_name"],
                      f"{own['tokens_per_second']:.0f}", SIDES.get(name, name), f"{best['speed_of_shiftron_over_it']:.2f}",
                      interval(best["interval_95"], "{:.2f}".format), f"{memory_of(own) / memory_of(best):.2f}",
                      f"{memory_of(own) / least:.2f}"])
@@ -288,9 +289,9 @@ def floor_lines(results):
     for result in kept:
         for precision in ("fp32", "bf16"):
             data = result["result"][precision]
-            rows.append([result["model"], result["letter"], str(result["result"]["threads"]), precision] +
+            rows.append([result["model"], result["machine_name"], str(result["result"]["threads"]), precision] +
                         (floor_row(data) if data else ["none here"] + 7 * [""]))
-            losses += [[result["model"], result["letter"], precision, *row] for row in part_rows(data)] if data and "parts" in data else []
+            losses += [[result["model"], result["machine_name"], precision, *row] for row in part_rows(data)] if data and "parts" in data else []
     yield from table(["model", "machine", "threads", "precision", "GFLOP/s of products", "products + attention + rest", "tokens/s at the floor",
                       "floor", "step", "share", "rounds", "share at the processor's peak"], rows)
     if losses:
@@ -318,7 +319,7 @@ def shift_lines(results):
     rows = []
     for result in kept:
         data = result["result"]
-        rows.append([result["model"], result["letter"], str(data["threads"]), data["precision"], str(data["pairs"]),
+        rows.append([result["model"], result["machine_name"], str(data["threads"]), data["precision"], str(data["pairs"]),
                      f"{1e3 * data['seconds_without']:.0f} ms", f"{1e3 * data['seconds_with']:.0f} ms",
                      percent(data["overhead"], 2), interval(data["interval_95"], lambda value: percent(value, 2))])
     yield from table(["model", "machine", "threads", "precision", "pairs", "step without", "step with", "overhead", "95 %"], rows)
@@ -337,7 +338,7 @@ def parallel_lines(results):
     rows = []
     for result in kept:
         for layout, data in result["result"]["layouts"].items():
-            rows.append([result["model"], result["precision"], result["letter"], layout, f"{data['tokens_per_second']:.0f}",
+            rows.append([result["model"], result["precision"], result["machine_name"], layout, f"{data['tokens_per_second']:.0f}",
                          data["against"], f"{data['other_tokens_per_second']:.0f}", f"{data['ratio']:.3f}",
                          f"{min(data['rounds']):.3f} to {max(data['rounds']):.3f}"])
     yield from table(["model", "precision", "machine", "two ranks", "tokens/s", "vs", "tokens/s", "ratio", "rounds"], rows)
@@ -356,7 +357,7 @@ def generation_lines(results):
     rows = []
     for result in kept:
         data = result["result"]
-        rows.append([result["model"], data["precision"], result["letter"], str(data["threads"]), str(data["cache"]),
+        rows.append([result["model"], data["precision"], result["machine_name"], str(data["threads"]), str(data["cache"]),
                      f"{data['tokens_per_second']:.0f}", f"{data['bound_tokens_per_second']:.0f}",
                      f"{data['read_bytes_per_second'] / 1e9:.0f} GB/s", f"{data['share_of_bound']:.2f}",
                      interval(data["share_range"], "{:.2f}".format)])
@@ -385,7 +386,7 @@ def checkpoint_lines(results):
         data = result["result"]
         for name, label in CHECKPOINT_ROWS.items():
             figure = data["figures"][name]
-            rows.append([result["model"], data["precision"], result["letter"], str(data["threads"]), label, f"{figure['seconds']:.2f} s",
+            rows.append([result["model"], data["precision"], result["machine_name"], str(data["threads"]), label, f"{figure['seconds']:.2f} s",
                          f"{figure['bytes_per_second'] / 1e9:.2f} GB/s", f"{figure['share_of_raw']:.2f}" if "share_of_raw" in figure else "",
                          interval(figure.get("share_range"), "{:.2f}".format) if "share_of_raw" in figure else ""])
     yield from table(["model", "precision", "machine", "threads", "", "time", "rate", "share of plain calls", "rounds"], rows)
@@ -408,7 +409,7 @@ def checkpoint_comparison_lines(results):
         for side, figures in result["result"]["sides"].items():
             for words, figure in figures.items():
                 own = side == "shiftron"
-                rows.append([result["model"], result["letter"], names.get(side, side), words, f"{figure['seconds']:.2f} s",
+                rows.append([result["model"], result["machine_name"], names.get(side, side), words, f"{figure['seconds']:.2f} s",
                              f"{figure['bytes_per_second'] / 1e9:.2f} GB/s", "" if own else f"{figure['ratio']:.2f}",
                              "" if own else interval(figure["ratio_range"], "{:.2f}".format)])
     yield from table(["model", "machine", "", "", "time", "rate", "times as long", "rounds"], rows)
@@ -437,7 +438,7 @@ def harness_lines(results):
             theirs = f"harness {precisions['harness']}"
             ours = f"shiftron {precisions['shiftron']}, {threads} thread{'s' * (threads > 1)}"
             whole = data.get("whole_seconds")
-            rows.append([result["model"], "no" if result["vanilla"] else "yes", result["label"], result["letter"], HARNESS_SHAPES[shape],
+            rows.append([result["model"], "no" if result["vanilla"] else "yes", result["label"], result["machine_name"], HARNESS_SHAPES[shape],
                          f"{best[theirs]:.2f} ({precisions['harness']}, batches of {batches[theirs]})",
                          f"{best[ours]:.2f} ({precisions['shiftron']})", f"{data['ratio']:.2f}",
                          *(f"{data['ratio_same_precision'][precision]:.2f}" for precision in ("fp32", "bf16")),
@@ -463,7 +464,7 @@ def tokens_lines(results):
         for threads, data in result["result"].items():
             for side, seconds in data["seconds"].items():
                 ratio = "" if side == "shiftron" else f"{data['best']['shiftron'] / data['best'][side]:.2f}"
-                rows.append([result["model"], result["letter"], f"{data['text_bytes'] / 1e6:.1f} MB", threads, SIDES.get(side, f"{side}, Python"),
+                rows.append([result["model"], result["machine_name"], f"{data['text_bytes'] / 1e6:.1f} MB", threads, SIDES.get(side, f"{side}, Python"),
                              f"{min(seconds):.2f} s", f"{data['best'][side] / 1e6:.1f} MB/s", f"{min(data['processor_seconds'][side]):.2f} s",
                              ratio])
     yield from table(["tokenizer", "machine", "text", "threads", "", "time", "rate", "processor time", "times as long"], rows)
@@ -480,7 +481,7 @@ def kernel_lines(results):
         rows = []
         for one in result["result"]["benchmarks"]:
             rates = [f"{one[unit] / 1e9:.1f}" if unit in one else "" for unit in ("GB/s", "GFLOP/s")]
-            rows.append([one["name"].removesuffix("/real_time"), result["letter"], f"{one['real_time']:.3f} {one['time_unit']}", *rates])
+            rows.append([one["name"].removesuffix("/real_time"), result["machine_name"], f"{one['real_time']:.3f} {one['time_unit']}", *rates])
         yield from table(["kernel", "machine", "time", "GB/s", "GFLOP/s"], rows)
     yield from provenance(kept)
 
@@ -498,7 +499,7 @@ def profile_lines(results):
     for result in kept:
         data = result["result"]
         whole = sum(kernel["seconds"] for kernel in data["kernels"].values())
-        yield (f"### {result['model']}, machine {result['letter']}: a step of {1e3 * data['step_seconds']:.1f} ms, kernels "
+        yield (f"### {result['model']}, {result['machine_name']}: a step of {1e3 * data['step_seconds']:.1f} ms, kernels "
                f"{1e3 * whole:.1f} ms; peaks {data['peak_operations'] / 1e12:.0f} TFLOP/s, {data['peak_bytes'] / 1e12:.2f} TB/s")
         yield ""
         rows = []
@@ -516,7 +517,7 @@ def profile_lines(results):
 def by_case(kept):
     """The results of each machine and precision."""
     def case(result):
-        return result["letter"], result["precision"]
+        return result["place"], result["precision"]
 
     return [list(group) for _, group in itertools.groupby(sorted(kept, key=case), case)]
 
@@ -535,21 +536,21 @@ def page_table(head, rows, section):
     if not rows:
         yield "Not measured."
         return
-    places = [(kept[0]["letter"], dates(kept)) for kept, _ in rows]
+    places = [(kept[0]["machine_name"], dates(kept)) for kept, _ in rows]
     if len(set(places)) > 1:
-        yield from table(["machine", *head, "date"], [[letter, *cells, date] for (letter, date), (_, cells) in zip(places, rows)])
+        yield from table(["machine", *head, "date"], [[name, *cells, date] for (name, date), (_, cells) in zip(places, rows)])
         place = "First"
     else:
         yield from table(head, [cells for _, cells in rows])
-        place = f"Machine {places[0][0]}, {places[0][1]}; first"
+        place = f"{places[0][0]}, {places[0][1]}; first"
     yield f"{place} row: `{rows[0][0][0]['command']}` ([all runs](performance-runs.md#{section}))."
 
 
 def page_machines(results):
     rows = []
-    for letter, machine in zip(string.ascii_uppercase, results.machines):
-        rows.append([letter, processor(machine).replace("(R)", "").replace(" Processor", ""), str(machine["cores"]), machine["instructions"][-1],
-                     dates([result for result in results.all if result["letter"] == letter])])
+    for name, machine in zip(results.names, results.machines):
+        rows.append([name, processor(machine).replace("(R)", "").replace(" Processor", ""), str(machine["cores"]), machine["instructions"][-1],
+                     dates([result for result in results.all if result["machine_name"] == name])])
     yield from table(["machine", "processor", "cores", "best instructions", "measured"], rows)
 
 
@@ -578,7 +579,7 @@ def page_gpu(results):
 
 def page_floor(results):
     rows = []
-    for _, group in itertools.groupby(results.of("step_floor"), lambda result: result["letter"]):
+    for _, group in itertools.groupby(results.of("step_floor"), lambda result: result["place"]):
         kept = list(group)
         shares = {precision: [share for result in kept if (share := (result["result"][precision] or {}).get("share_of_floor"))]
                   for precision in ("fp32", "bf16")}

@@ -11,10 +11,10 @@ def quoted(text):
 def script(bars):
     """bars: [(label, machine, times as fast, (least, most) with 95 % confidence)], drawn from top to bottom; a colour for each machine."""
     machines = list(dict.fromkeys(machine for _, machine, _, _ in bars))
-    lines = [f"set terminal svg size 800,{110 + 20 * len(bars)} font 'sans,13' background '#ffffff'",
+    lines = [f"set terminal svg size 800,{126 + 20 * len(bars)} font 'sans,13' background '#ffffff'",
              'set xlabel "times as fast as the fastest PyTorch, with 95 % confidence"',
              f"set yrange [{len(bars) - 0.4}:-0.6]", "set xrange [0:*]", "set grid xtics lc rgb '#dddddd'",
-             "set key at screen 0.5, screen 0.985 center top horizontal reverse Left samplen 1 maxrows 1", "set tmargin 3", "set style fill solid noborder", "set colorsequence podo", "set border 1", "set ytics scale 0 nomirror", "set xtics nomirror",
+             "set key at screen 0.5, screen 0.985 center top horizontal reverse Left samplen 1 maxrows 2", "set tmargin 4", "set style fill solid noborder", "set colorsequence podo", "set border 1", "set ytics scale 0 nomirror", "set xtics nomirror",
              "set arrow from 1, graph 0 to 1, graph 1 nohead lc rgb '#000000' lw 2 front"]
     for number, machine in enumerate(machines):
         lines.append(f"$machine{number} << END")

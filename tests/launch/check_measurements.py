@@ -64,6 +64,20 @@ class Measurements(unittest.TestCase):
                  "b": {"tokens_per_second": 58.0, "speed_of_shiftron_over_it": 1.45}}
         self.assertEqual(report.fastest_other({"result": {"sides": sides}})[0], "b")
 
+    def test_machines_have_names_that_tell_them_apart(self):
+        def machine(family, model, instructions, processor="AMD EPYC", **more):
+            return {"processor": processor, "family": family, "model": model, "instructions": ["avx2", *instructions], **more}
+        avx512 = ["avx512f", "avx512_bf16"]
+        machines = [machine("26", "2", avx512), machine("25", "17", avx512), machine("25", "1", []), machine("26", "17", avx512),
+                    machine("6", "207", [*avx512, "amx_bf16"], "Intel(R) Xeon(R) Processor", gpu="NVIDIA H200, 580.1"),
+                    machine("6", "143", [*avx512, "amx_bf16"], "Intel(R) Xeon(R) Processor"),
+                    machine("6", "85", ["avx512f"], "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz"), machine("6", "200", ["avx10"], "Other(R)")]
+        self.assertEqual(report.machine_names(machines), [
+            "EPYC Zen 5 (AVX-512), no. 1", "EPYC Zen 4 (AVX-512)", "EPYC Zen 3 (AVX2)", "EPYC Zen 5 (AVX-512), no. 2", "H200",
+            "Xeon Sapphire Rapids (AMX)", "Intel Xeon Gold 6130 CPU @ 2.10GHz family 6 model 85 (AVX-512)", "Other family 6 model 200 (avx10)"])
+        kept = report.Results(ROOT / "benchmarks" / "results")
+        self.assertEqual(len(set(kept.names)), len(kept.machines))
+
     def test_memory_is_reported_without_machinery(self):
         self.assertEqual(report.memory_of({"own_bytes": 10, "machinery_bytes": 3}), 7)
         self.assertEqual(report.memory_of({"own_bytes": 10, "device_bytes": 5}), 5)
