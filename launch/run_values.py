@@ -63,6 +63,19 @@ def read_curve(path, name):
     return dict(sorted(points.items())), skipped
 
 
+def read_config(directory):
+    """{section.key: value} of the run's config.conf. Raises Fault if it cannot be read."""
+    path = pathlib.Path(directory) / "config.conf"
+    parser = configparser.ConfigParser(strict=False, inline_comment_prefixes=("#",), interpolation=None)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError as error:
+        raise Fault(f"{path}: {error.strerror}", f"shiftron status {directory}") from None
+    except configparser.Error as error:
+        raise Fault(f"{path} cannot be read: {error}", f"shiftron status {directory}") from None
+    return {f"{section}.{key}": value for section in parser.sections() for key, value in parser[section].items()}
+
+
 class Run:
     """A run's directory. Raises Fault if it is not one."""
 
@@ -73,19 +86,8 @@ class Run:
             raise Fault(f"no run: {directory} is not a directory", "shiftron status RUN, with the output.directory of a run")
         if not self.metrics.is_file():  # a pipe would wait for a writer
             raise Fault(f"no run: {directory} has no file metrics.jsonl", f"shiftron status {directory}")
-        self.config = self._read_config()
+        self.config = read_config(self.directory)
         self._curves = {}
-
-    def _read_config(self):
-        path = self.directory / "config.conf"
-        parser = configparser.ConfigParser(strict=False, inline_comment_prefixes=("#",), interpolation=None)
-        try:
-            parser.read_string(path.read_text(encoding="utf-8", errors="surrogateescape"))
-        except OSError as error:
-            raise Fault(f"{path}: {error.strerror}", f"shiftron status {self.directory}") from None
-        except configparser.Error as error:
-            raise Fault(f"{path} cannot be read: {error}", f"shiftron status {self.directory}") from None
-        return {f"{section}.{key}": value for section in parser.sections() for key, value in parser[section].items()}
 
     @property
     def seed(self):
