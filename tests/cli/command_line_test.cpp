@@ -71,8 +71,9 @@ TEST(CommandLine, AnOptionIsNoValue) {
 TEST(CommandLine, NumbersAreReadWholeAndHeldToTheirLimits) {
   EXPECT_THAT(faults({"--tokens", "4294967297"}), ElementsAre("--tokens '4294967297' must be <= 1000"));
   EXPECT_THAT(faults({"--tokens", "-1"}), ElementsAre("--tokens '-1' must be >= 1"));
-  EXPECT_THAT(faults({"--tokens", "99999999999999999999"}),
-              ElementsAre("--tokens '99999999999999999999' is a number too large, or too near to 0, to be held"));
+  EXPECT_THAT(
+      faults({"--tokens", "99999999999999999999"}),
+      ElementsAre("--tokens '99999999999999999999' is too large or too close to 0 for a floating-point number"));
   for (const char* wrong : {"", "x", "2x", "1.5", " 3", "nan", "0x10"}) {
     EXPECT_THAT(faults({"--tokens", wrong}),
                 ElementsAre("--tokens '" + std::string(wrong) + "' is not a whole number"));

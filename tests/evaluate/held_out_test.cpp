@@ -117,7 +117,7 @@ TEST(HeldOut, MoreWindowsThanCanBeNumberedAreRefused) {
   const auto world = make_single_world();
   EXPECT_ERROR(
       evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input,
-      "an evaluation of 4294967297 windows is 2147483649 batches, the most are 2147483647; raise train.micro_batch");
+      "an evaluation of 4294967297 windows has 2147483649 batches; the maximum is 2147483647; raise train.micro_batch");
 }
 
 TEST(HeldOut, ATokenizerThatEndsDocumentsOtherwiseIsNamed) {

@@ -348,7 +348,7 @@ class Benchmarks(Reports):
         run = self.folder / "refused"
         for ranks, settings, texts in (
                 (1, self.asking(run, evaluation__tasks="hellaswg", evaluation__data="", evaluation__every=0),
-                 ["3 faults", "nearest is hellaswag", "evaluation.data is required", "tasks without evaluation.every"]),
+                 ["3 faults", "nearest is hellaswag", "evaluation.data is required", "tasks need evaluation.every"]),
                 (1, self.asking(run, evaluation__data=self.folder / "nowhere"), ["nowhere' is no directory", "evaluation.data of a run"]),
                 (1, self.asking(run, evaluation__tasks=self.of_dataset(), evaluation__data=""), ["evaluation.data is required"]),
                 (2, self.asking(run, evaluation__data=self.folder), [f"{self.folder}/hellaswag/validation.jsonl"])):

@@ -271,7 +271,7 @@ class CommandLine(SystemTest):
             self.refused([*row, "--shift.form", "project"], "shift.form is 'free' in the checkpoint, cannot be 'project'")
             self.refused([*row, "--config", "nosuch", "--temprature", "1"], "cannot read a configuration file: cannot open nosuch", "unknown option --temprature")
             self.refused([*row, "--parallel.tp", "0"], "parallel.tp 0 must be >= 1")
-            self.refused([*row, "--parallel.cp", "2"], "parallel.cp 2 not in this version")
+            self.refused([*row, "--parallel.cp", "2"], "parallel.cp 2 is not implemented")
             self.refused([command, "--checkpoint", self.run_directory, *row[3:]], f"its newest step is {self.step}")
         self.refused(["generate", "--checkpoint", self.step, "--prompt", "--tokens", "2"], "--prompt needs a value")
 

@@ -182,8 +182,8 @@ class Kills(SystemTest):
         self.expect(0, self.train(1, settings(whole)))
         expected = rows(whole)
         self.assertEqual([row["step"] for row in expected], [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 8])
-        for phrase, count, saved in (("steps read them", 1, 0),  # step 2 has no row yet
-                                     ("steps read them", 2, 0),  # step 3, to be evaluated
+        for phrase, count, saved in (("steps read the data", 1, 0),  # step 2 has no row yet
+                                     ("steps read the data", 2, 0),  # step 3, to be evaluated
                                      ("step 3/8", 5, 0),  # step 5, to be saved
                                      ("step 3: ", 6, 0),  # step 5 is about to be saved
                                      ("step 4/8", 6, 5),  # it has just been

@@ -152,7 +152,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
     ADD_FAILURE() << layout << " was taken";
     return "";
   };
-  EXPECT_THAT(refused("tp=3"), 
+  EXPECT_THAT(refused("tp=3"),
               ::testing::AllOf(HasSubstr("heads 4 not divisible by tp 3 ("), HasSubstr("parallel.tp: --layout)")));
   EXPECT_THAT(refused("pp=5"), HasSubstr("--layout"));
   EXPECT_THAT(refused("tp=3,pp=5"), ::testing::AllOf(HasSubstr("tp 3"), HasSubstr("pp 5")));  // all at once
@@ -160,7 +160,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
   EXPECT_THAT(refused("tp=two"), HasSubstr("parallel.tp 'two'"));
   EXPECT_THAT(refused("dp=0"), HasSubstr("dp '0' must be"));
   EXPECT_THAT(refused("dp=3"), HasSubstr("global_batch 4"));
-  EXPECT_THAT(refused("4,tp=2"), HasSubstr("has no key before it"));
+  EXPECT_THAT(refused("4,tp=2"), HasSubstr("is not KEY=VALUE"));
   EXPECT_THAT(refused("tp=2,tp=2"), HasSubstr("tp is given twice"));
   EXPECT_THAT(refused("dp=2000000"), HasSubstr("dp '2000000' must be"));
   EXPECT_THAT(refused("tp=60000,dp=60000"), HasSubstr("more than 1000000 ranks"));
@@ -169,7 +169,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
 TEST_F(Convert, AnOutputThatIsARunIsRefused) {
   to("tp=2", "taken");
   const std::string manifest = read_file(place("taken") + "/checkpoints/step-00000003/manifest.json");
-  EXPECT_ERROR(to("pp=2", "taken"), ExitCode::bad_input, "is there already");
+  EXPECT_ERROR(to("pp=2", "taken"), ExitCode::bad_input, "already exists");
   EXPECT_EQ(read_file(place("taken") + "/checkpoints/step-00000003/manifest.json"), manifest);
   fs::create_directories(place("other"));
   write_file_durably(place("other") + "/config.conf", "[model]\n");
@@ -230,7 +230,7 @@ TEST_F(Convert, AFailureIsToldWhereNothingCanBeLooked) {
 TEST_F(Convert, ParametersAloneInHalves) {
   ConvertOptions options;
   options.precision = DType::bfloat16;
-  EXPECT_ERROR(to("tp=2", "cast", options), ExitCode::bad_input, "give --drop-optimizer too");
+  EXPECT_ERROR(to("tp=2", "cast", options), ExitCode::bad_input, "add --drop-optimizer");
   options.drop_optimizer = true;
   const ConvertedStep made = to("tp=2", "cast", options);
   EXPECT_FALSE(made.can_train);

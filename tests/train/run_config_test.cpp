@@ -324,7 +324,7 @@ TEST(RunConfig, RefusesAResumeOfWhatItDoesNotKnow) {
   for (const auto& [json, fault] : {std::pair{R"({"model": {"key_of_tomorrow": true}})", "model.key_of_tomorrow"},
                                     std::pair{R"({"train": {"precision": "fp8"}})", "fp8"}}) {
     const RunConfig saved = config_from_json(json, "step-00000004");
-    EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "go on with the one that saved it");
+    EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "resume with the version that saved it");
     EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, fault);
     EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "step-00000004");
   }
@@ -353,9 +353,9 @@ TEST(RunConfig, HelpNamesEveryKeyWithItsDefault) {
   for (const Option& option : option_table()) EXPECT_THAT(help, HasSubstr("--" + option.key + " "));
   EXPECT_THAT(help, HasSubstr("--shift.form free|gate|clamp|project"));
   EXPECT_THAT(help, HasSubstr("query heads (required)"));
-  EXPECT_THAT(help, HasSubstr("largest gradient norm, 0 = off [1]"));
+  EXPECT_THAT(help, HasSubstr("maximum gradient norm; larger gradients are scaled down; 0 = off [1]"));
   EXPECT_THAT(help, HasSubstr("the run's directory (required)"));
-  EXPECT_THAT(options_help(false), HasSubstr("largest gradient norm, 0 = off\n"));
+  EXPECT_THAT(options_help(false), HasSubstr("maximum gradient norm; larger gradients are scaled down; 0 = off\n"));
 }
 
 }  // namespace

@@ -19,7 +19,9 @@
 namespace shiftron {
 namespace {
 
-std::string line_of(int step) { return "{\"step\":" + std::to_string(step) + ",\"loss\":1.5}\n"; }
+std::string line_of(int step) {
+  return "{\"step\":" + std::to_string(step) + ",\"loss\":1.5}\n";
+}
 
 TEST(SupersedeMetrics, MovesLaterAndBrokenLines) {
   const Scratch scratch;
@@ -29,7 +31,8 @@ TEST(SupersedeMetrics, MovesLaterAndBrokenLines) {
   EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(3) + "{\"step\":4,\"lo\n");
   supersede_metrics(scratch.path(), 0);
   EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), "");
-  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(3) + "{\"step\":4,\"lo\n" + line_of(1) + line_of(2));
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"),
+            line_of(3) + "{\"step\":4,\"lo\n" + line_of(1) + line_of(2));
 }
 
 TEST(SupersedeMetrics, IsDoneOnceWhereItWasKilledBetweenItsFiles) {
@@ -173,14 +176,14 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
   for (const char* name : {"config.conf", "metrics.jsonl", "events.jsonl"}) {
     std::filesystem::create_directories(scratch / "run/" + name);
     EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
-                 scratch / "run/" + name + " is a directory, where the run keeps a file; move it away");
+                 scratch / "run/" + name + " is a directory, but the run needs a regular file there; move it away");
     std::filesystem::remove(scratch / "run/" + name);
   }
   for (const char* name : {"config.conf", "metrics.jsonl", "metrics.superseded.jsonl", "events.jsonl"}) {
     ASSERT_EQ(::mkfifo((scratch / "run/" + name).c_str(), 0600), 0);  // whoever opens it waits for a reader
-    EXPECT_ERROR(
-        open_run(scratch / "run", log), ExitCode::bad_input,
-        scratch / "run/" + name + " is a pipe, a socket or a device, where the run keeps a file; move it away");
+    EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
+                 scratch / "run/" + name +
+                     " is a pipe, a socket or a device, but the run needs a regular file there; move it away");
     std::filesystem::remove(scratch / "run/" + name);
   }
   std::filesystem::create_directories(scratch / "run/logs");
@@ -190,17 +193,18 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
   ::close(reader);
   std::filesystem::create_symlink("missing", scratch / "link");
   for (const char* name : {"link", "link/"}) {
-    EXPECT_ERROR(open_run(scratch / name, log), ExitCode::bad_input,
-                 std::string(name) + " is a symbolic link to missing, which is not there; mount or make that directory");
+    EXPECT_ERROR(
+        open_run(scratch / name, log), ExitCode::bad_input,
+        std::string(name) + " is a symbolic link to missing, which does not exist; mount or create that directory");
   }
   std::filesystem::create_directory_symlink("missing", scratch / "run/checkpoints");
   EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
-               "run/checkpoints is a symbolic link to missing, which is not there; mount or make that directory");
+               "run/checkpoints is a symbolic link to missing, which does not exist; mount or create that directory");
   EXPECT_FALSE(std::filesystem::exists(scratch / "missing"));
   std::filesystem::create_directories(scratch / "other");
   scratch.write("other/checkpoints", "");
   EXPECT_ERROR(open_run(scratch / "other", log), ExitCode::bad_input,
-               "other/checkpoints is no directory, where the run keeps its steps; move it away");
+               "other/checkpoints is not a directory, but the run keeps its checkpoints there; move it away");
 }
 
 TEST(OpenRun, AThreadThatIsMissingIsNoFaultOfTheDirectory) {
