@@ -67,7 +67,7 @@ TEST_F(Exports, WeightsGoWithoutATokenizerThatTheFormatCannotSay) {
 TEST_F(Exports, WeightsGoWithoutATokenizerOfMoreTokens) {
   tokenizer_ = example_model();
   const std::string step = step_of(model(329)), file = out_ + ".gguf";
-  const std::string words = step + "/tokenizer.model has 330 tokens and the model 329";
+  const std::string words = step + "/tokenizer.model has 330 tokens, but the model has only 329";
   EXPECT_THAT(run("export", {step, "--output", out_})["note"].get<std::string>(), HasSubstr(words));
   EXPECT_EQ(names_in(out_),
             (std::vector<std::string>{"README.md", "config.json", "generation_config.json", "model.safetensors"}));
@@ -171,7 +171,7 @@ TEST_F(Exports, ATokenizerThatIsMissingOrAnotherModelsIsPutThere) {
   write_text(from + "/tokenizer.model",
              example_model() + piece_field("a1", kNormal) + piece_field("b1", kNormal) + piece_field("c1", kNormal));
   EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_ + "2"}),
-              AllOf(HasSubstr("has 333 tokens and the model 332"), HasSubstr("import again")));
+              AllOf(HasSubstr("has 333 tokens, but the model has only 332"), HasSubstr("import again")));
 }
 
 // What the files say beside the weights: training here knows nothing of it, an export says it again.

@@ -1,4 +1,5 @@
-// Answers to requests: by a checkpoint in several layouts, by live weights of a run that is not disturbed, and behind kills.
+// Answers to requests: by a checkpoint in several layouts, by live weights of a run that is not disturbed, and behind
+// kills.
 #include "evaluate/scorer.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,8 @@ std::vector<Answer> answered(const CheckpointModel& model, int ranks, const std:
   return of_ranks[0];
 }
 
-void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance, const std::string& what) {
+void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance,
+                 const std::string& what) {
   ASSERT_EQ(answers.size(), expected.size()) << what;
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_NEAR(answers[i].log_likelihood, expected[i].log_likelihood, tolerance) << what << ", request " << i;
@@ -48,7 +50,8 @@ TEST(Scorer, AnswersAreAlikeInEveryLayout) {
   const auto expected = answered(model, 1, requests);
   for (const Answer& answer : expected) EXPECT_TRUE(answer.log_likelihood < -3 || answer.log_likelihood == 0);
   EXPECT_TRUE(std::ranges::any_of(expected, [](const Answer& answer) { return answer.text.size() > 6; }));
-  for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
+  for (const auto& [tp, pp, dp] :
+       std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
     model.config.parallel.tp = tp;
     model.config.parallel.pp = pp;
     expect_same(answered(model, tp * pp * dp, requests), expected, 1e-11,
@@ -62,7 +65,7 @@ TEST(Scorer, ATokenizerOfMoreTokensThanTheModelIsRefused) {
   RunConfig config = model_config();
   config.model.vocab = 329;
   const CheckpointModel model = saved_model(scratch, config);
-  const std::string words = model.directory + "/tokenizer.model has 330 tokens and the model 329";
+  const std::string words = model.directory + "/tokenizer.model has 330 tokens, but the model has only 329";
   const auto world = make_single_world();
   EXPECT_ERROR(answered(model, 1, example_requests()), ExitCode::bad_input, words);
   EXPECT_ERROR(generate(model, "the key", {.tokens = 3}, *world, {}, {}), ExitCode::bad_input, words);
@@ -148,7 +151,9 @@ TEST(Scorer, RequestsThatCannotBeAnsweredAreNamed) {
     run_thread_ranks(ranks, [&](HostCommunicator& world) {
       Scorer scorer(model, world, {});
       EXPECT_ERROR(scorer.answer(requests), ExitCode::bad_input,
-                   world.rank() == 0 ? "request " + std::to_string(requests.size() - 1) + ": its context is white space" : "");
+                   world.rank() == 0
+                       ? "request " + std::to_string(requests.size() - 1) + ": its context is only white space"
+                       : "");
     });
   }
 }
@@ -220,7 +225,8 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
       expect_same(scorer.answer(prompts), {expected.end() - static_cast<int64_t>(prompts.size()), expected.end()}, 0,
                   "generated");
       expect_same(scorer.answer(requests), expected, 1e-11, "live");
-      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input, world.rank() == 0 ? "train.sequence_length" : "");
+      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input,
+                   world.rank() == 0 ? "train.sequence_length" : "");
     });
   }
 }

@@ -73,7 +73,7 @@ class BadInput(SystemTest):
         arguments = ["evaluate", "--checkpoint", step(run, 1), "--data"]
         other = self.folder / "other" / "validation"
         text = self.expect(76, self.start(2, [*arguments, other]))
-        self.assert_told_once(text, f"{other} was made with tokenizer", "build the dataset with")
+        self.assert_told_once(text, f"{other} was built with tokenizer", "build the dataset with")
         self.expect(0, self.start(2, [*arguments, self.folder / "data" / "validation"]))
         self.refused(76, self.of(self.folder / "mixed", evaluation__every=1, evaluation__sequences=2, data__validation=other),
                      "data.train and data.validation were built with different tokenizers")

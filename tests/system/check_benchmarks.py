@@ -232,7 +232,7 @@ class Benchmarks(Reports):
             result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output",
                               self.folder / f"length-{length}", "--max-length", length)
             self.must(result)
-            self.assertEqual("lost their beginning" in result.stderr, told, result.stderr)
+            self.assertEqual("were cut at the beginning" in result.stderr, told, result.stderr)
             self.assertEqual("winogrande, item 0" in result.stderr, told, result.stderr)
 
     def test_bad_input_is_named(self):
@@ -349,7 +349,7 @@ class Benchmarks(Reports):
         for ranks, settings, texts in (
                 (1, self.asking(run, evaluation__tasks="hellaswg", evaluation__data="", evaluation__every=0),
                  ["3 faults", "nearest is hellaswag", "evaluation.data is required", "tasks need evaluation.every"]),
-                (1, self.asking(run, evaluation__data=self.folder / "nowhere"), ["nowhere' is no directory", "evaluation.data of a run"]),
+                (1, self.asking(run, evaluation__data=self.folder / "nowhere"), ["nowhere' is not a directory", "evaluation.data of a run"]),
                 (1, self.asking(run, evaluation__tasks=self.of_dataset(), evaluation__data=""), ["evaluation.data is required"]),
                 (2, self.asking(run, evaluation__data=self.folder), [f"{self.folder}/hellaswag/validation.jsonl"])):
             text = self.expect(76, self.train(ranks, settings))

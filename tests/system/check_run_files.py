@@ -347,7 +347,7 @@ class Words(SystemTest):
         tasks = {"evaluation.every": 2, "evaluation.tasks": "hellaswag"}
         rows = [({"data.train": None}, "data.train is required"), ({"output.directory": None}, "output.directory is required"),
                 ({"evaluation.every": 2}, "data.validation is required"), (tasks, "evaluation.data is required"),
-                ({**tasks, "evaluation.data": nowhere}, f"'{nowhere}' is no directory")]
+                ({**tasks, "evaluation.data": nowhere}, f"'{nowhere}' is not a directory")]
         if "cuda" not in self.must(shiftron("--version")):
             rows.append(({"device.kind": "cuda"}, "device.kind cuda is not implemented"))
         for more, message in rows:
