@@ -74,7 +74,7 @@ class Reader {
     } else {
       unset_.push_back(name);
       fault("--" + name + " needs a value" +
-            (at_ < words_.size() ? " (one that begins with dashes is written --" + name + "=--…)" : ""));
+            (at_ < words_.size() ? " (write a value that begins with dashes as --" + name + "=--…)" : ""));
     }
   }
 
@@ -93,7 +93,7 @@ class Reader {
     if (given == line_.values.end()) {
       if (option.required && !told) {
         fault("--" + option.name + " " + option.value_name + " is missing" +
-              (option.bare ? "; it may stand alone" : ""));
+              (option.bare ? "; the option's name can be omitted" : ""));
       }
       return;
     }
@@ -172,14 +172,14 @@ CommandOption required(CommandOption option) {
 }
 
 CommandOption directories(const std::string& help, size_t count) {
-  CommandOption option = required(text_option("directory", "DIR", help + "; the name may stand alone"));
+  CommandOption option = required(text_option("directory", "DIR", help + "; --directory can be omitted"));
   option.values = count;
   option.bare = true;
   return option;
 }
 
 CommandOption json_flag() {
-  return flag("json", "print the answer as JSON");
+  return flag("json", "print the result as JSON");
 }
 
 std::string CommandLine::text(const std::string& name, const std::string& otherwise) const {
@@ -212,7 +212,7 @@ CommandLine parse_command_line(const std::vector<std::string>& words, const std:
 
 std::string options_text(const std::vector<CommandOption>& options) {
   std::vector<CommandOption> all = options;
-  all.push_back(flag("help", "this text"));
+  all.push_back(flag("help", "print this help"));
   std::string text;
   for (const CommandOption& option : all) {
     std::string left = "  --" + option.name + (option.value_name.empty() ? "" : " " + option.value_name);

@@ -47,7 +47,7 @@ int run(const Command& command, const std::vector<std::string>& words) {
   std::string name = "shiftron " + words_of(command);
   if (!command.usage.empty()) name += " " + command.usage;
   if (words == std::vector<std::string>{"help"} && std::ranges::none_of(command.options, &CommandOption::bare))
-    throw_bad_input("unexpected word 'help'; shiftron ", words_of(command), " --help says what it takes");
+    throw_bad_input("unexpected word 'help'; shiftron ", words_of(command), " --help shows its options");
   const CommandLine line =
       parse_command_line(words, command.configured ? with_configuration(command.options) : command.options);
   if (line.help) {
@@ -65,9 +65,9 @@ void refuse_more_words(const std::vector<std::string>& words, size_t known) {
   const std::string& last = words[known - 1];
   std::string advice;
   if (asks_for_help(last))
-    advice = "; shiftron " + (known > 1 ? words[0] + " " : "") + printable(words[known]) +
-             " --help says more about one command";
-  throw_bad_input("unexpected word '", printable(words[known]), "' behind ", last, advice);
+    advice =
+        "; shiftron " + (known > 1 ? words[0] + " " : "") + printable(words[known]) + " --help describes one command";
+  throw_bad_input("unexpected word '", printable(words[known]), "' after ", last, advice);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::string commands_help(const std::vector<Command>& commands, const std::strin
                                     "COMMAND [options]\n\nCommands:\n"
                                   : "Usage: shiftron " + noun + " COMMAND [options]\n\nCommands:\n";
   text += rows_of(commands, [&](const Command& command) { return noun.empty() || command.noun == noun; });
-  text += "\nshiftron COMMAND --help says more about one command";
+  text += "\nshiftron COMMAND --help describes one command";
   return text + (noun.empty() ? "; shiftron --version prints version, commit and backends.\n" : ".\n");
 }
 
@@ -111,7 +111,8 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
     if (command.noun == noun && !command.verb.empty()) verbs.push_back(command.verb);
   }
   if (std::find(nouns.begin(), nouns.end(), noun) == nouns.end()) {
-    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns), "; shiftron --help lists all");
+    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns),
+                    "; shiftron --help lists all commands");
   }
   const std::string verb = arguments.size() > 1 ? arguments[1] : "";
   if (const Command* command = verb.empty() ? nullptr : find(commands, noun, verb)) {
@@ -120,7 +121,7 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   if (const Command* command = find(commands, noun, "")) {
     const int code = run(*command, {arguments.begin() + 1, arguments.end()});
     if (!verbs.empty() && std::ranges::any_of(arguments, asks_for_help)) {
-      std::cout << "\nBeside it:\n"
+      std::cout << "\nRelated commands:\n"
                 << rows_of(commands, [&](const Command& other) { return other.noun == noun && !other.verb.empty(); });
     }
     return code;
@@ -134,7 +135,7 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   for (const std::string& each : verbs) known += (known.empty() ? "" : ", ") + each;
   if (verb.empty()) throw_bad_input(noun, " needs one of: ", known);
   throw_bad_input("unknown command '", noun, " ", printable(verb), "'", suggestion(verb, verbs), "; ", noun,
-                  " has: ", known, verb == "help" ? "; shiftron " + noun + " --help says more" : "");
+                  " has: ", known, verb == "help" ? "; shiftron " + noun + " --help describes them" : "");
 }
 
 }  // namespace shiftron::cli

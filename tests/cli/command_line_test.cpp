@@ -60,7 +60,7 @@ TEST(CommandLine, UnknownOptionsNameTheNearest) {
 
 TEST(CommandLine, AnOptionIsNoValue) {
   EXPECT_THAT(faults({"--prompt", "--tokens", "2"}),
-              ElementsAre("--prompt needs a value (one that begins with dashes is written --prompt=--…)"));
+              ElementsAre("--prompt needs a value (write a value that begins with dashes as --prompt=--…)"));
   EXPECT_THAT(faults({"--prompt", "-h"}), ::testing::SizeIs(1));
   EXPECT_THAT(faults({"--prompt"}), ElementsAre("--prompt needs a value"));
   EXPECT_THAT(faults({"--prompt", "-1"}), IsEmpty());
@@ -97,7 +97,8 @@ TEST(CommandLine, DirectoriesMayStandAlone) {
   EXPECT_THAT(parse_command_line({"a", "--directory", "b"}, two).faults, IsEmpty());
   EXPECT_THAT(parse_command_line({"a"}, two).faults, ElementsAre("--directory takes 2 values, 1 is given"));
   EXPECT_THAT(parse_command_line({"a", "b", "c"}, two).faults, ElementsAre("--directory takes 2 values, 3 are given"));
-  EXPECT_THAT(parse_command_line({}, two).faults, ElementsAre("--directory DIR is missing; it may stand alone"));
+  EXPECT_THAT(parse_command_line({}, two).faults,
+              ElementsAre("--directory DIR is missing; the option's name can be omitted"));
 }
 
 TEST(CommandLine, AllFaultsAreToldTogetherAndReadably) {

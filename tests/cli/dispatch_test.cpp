@@ -67,8 +67,8 @@ TEST(Dispatch, HelpAtEveryLevel) {
   EXPECT_EQ(code, 0);
   EXPECT_THAT(text, HasSubstr("data verify"));
   EXPECT_THAT(text, Not(HasSubstr("trains a model")));
-  for (const Words& words : {Words{"data", "build", "--help"}, Words{"data", "build", "-h"},
-                             Words{"data", "build", "--nosuch", "--help"}}) {
+  for (const Words& words :
+       {Words{"data", "build", "--help"}, Words{"data", "build", "-h"}, Words{"data", "build", "--nosuch", "--help"}}) {
     const auto [ends, lines] = output_of(words);
     EXPECT_EQ(ends, 0);
     EXPECT_THAT(lines, HasSubstr("usage: shiftron data build --output DIR"));
@@ -77,9 +77,9 @@ TEST(Dispatch, HelpAtEveryLevel) {
   EXPECT_THAT(output_of({"train", "--help"}).second, HasSubstr("--model.hidden N"));
   EXPECT_EQ(message_of({"--version", "x"}), "unexpected word 'x' behind --version");
   EXPECT_EQ(message_of({"data", "--help", "x"}),
-            "unexpected word 'x' behind --help; shiftron data x --help says more about one command");
+            "unexpected word 'x' after --help; shiftron data x --help describes one command");
   EXPECT_EQ(message_of({"--help", "train"}),
-            "unexpected word 'train' behind --help; shiftron train --help says more about one command");
+            "unexpected word 'train' after --help; shiftron train --help describes one command");
 }
 
 TEST(Dispatch, HelpAsAWord) {
@@ -116,8 +116,8 @@ TEST(Dispatch, NothingGivenIsAFaultWithHelp) {
 }
 
 TEST(Dispatch, SuggestsTheNearestCommand) {
-  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian', nearest is train; shiftron --help lists all");
-  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz'; shiftron --help lists all");
+  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian', nearest is train; shiftron --help lists all commands");
+  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz'; shiftron --help lists all commands");
   EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld', nearest is build; data has: build, verify");
   EXPECT_EQ(message_of({"data"}), "data needs one of: build, verify");
 }

@@ -39,7 +39,7 @@ class TwoHosts(SystemTest):
         self.assertLess(time.monotonic() - began, scaled(10))
         self.assertEqual(bad.read_text(), "")
         text = self.expect(76, self.preflight(self.folder / "equal", PROGRAM, "--ranks", "8"))
-        self.assertIn("4 ranks have found each other, --ranks says 8", text)
+        self.assertIn("4 ranks found each other, but --ranks is 8", text)
 
     def test_another_program_on_one_host(self):
         """Of two hosts nobody knows which is the odd one: one of them is named."""

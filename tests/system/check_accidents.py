@@ -354,7 +354,7 @@ class Accidents(SystemTest):
         settings = options(self.settings(self.folder / "looked-at"))
         for place in ("", self.folder, self.folder / "nowhere/bad-hosts"):
             text = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
-            self.assert_told_once(text, f"--bad-hosts '{place}' is no file that can be written")
+            self.assert_told_once(text, f"--bad-hosts '{place}' is not a file that can be written")
         text = self.expect(70, self.start(1, ["preflight", *settings, "--bad-hosts", self.folder / ("long" * 70)]))
         self.assert_told_once(text, "preflight: 1 ranks fit", "--bad-hosts: ")
 
@@ -365,7 +365,7 @@ class Accidents(SystemTest):
         for text in ("node1 slots=8\n", "node1\nnode2\n"):
             place.write_text(text)
             told = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
-            self.assert_told_once(told, f"--bad-hosts {place} is there and not empty; name another file, or remove it")
+            self.assert_told_once(told, f"--bad-hosts {place} exists and is not empty; remove it, or choose another file")
             self.assertEqual(place.read_text(), text)
         place.write_text("")
         self.expect(0, self.start(1, ["preflight", *settings, "--bad-hosts", place]))

@@ -150,8 +150,8 @@ class BadInput(SystemTest):
         text = self.folder / "mine.jsonl"
         shutil.copy(self.folder / "text.jsonl", text)
         before = text.read_bytes()
-        for output, reason in ((text, "is an input too"), (self.folder / "data", "is a directory"),
-                               (self.folder / "text.jsonl", "no tokenizer's model"),
+        for output, reason in ((text, "is also an input"), (self.folder / "data", "is a directory"),
+                               (self.folder / "text.jsonl", "not a tokenizer model"),
                                (self.folder / "nowhere" / "model", "No such file")):
             result = shiftron("tokenizer", "train", "--input", text, "--vocab", VOCAB, "--output", output)
             self.assertEqual((result.returncode, reason in result.stderr), (76, True), result.stderr)

@@ -141,7 +141,7 @@ class Kills(SystemTest):
         self.assertLess(time.monotonic() - failed, scaled(15))
         self.assert_told_once(job.text(), "[rank 1] error: data/shard-", f" (on {socket.gethostname()})")
         self.assertEqual([(event["rank"], event["code"]) for event in events(run, "exit")], [(1, 76)])
-        self.assertIn("rank 1 has ended with code 76: so does this one", (run / "logs/rank-00000.log").read_text())
+        self.assertIn("this rank stops because rank 1 ended with code 76", (run / "logs/rank-00000.log").read_text())
 
     def test_the_launcher_is_killed(self):
         """Without mpirun the ranks end by themselves."""

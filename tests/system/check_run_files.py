@@ -277,11 +277,11 @@ class Words(SystemTest):
         self.must(shiftron("train", "--dry-run", "--draw", drawing, *options(settings)))  # replaced
         notes = self.folder / "notes.md"
         notes.write_text("svg\n")
-        for command, message in ((["--dry-run", "--draw", notes], "is there and no drawing, which alone is replaced"),
+        for command, message in ((["--dry-run", "--draw", notes], "exists and is not a drawing, so it is not replaced"),
                                  (["--dry-run", "--draw", self.folder / "none" / "a.svg"], "the drawing cannot be written, choose another --draw: "),
                                  (["--dry-run", "--draw", self.folder], "the drawing cannot be written"),
-                                 (["--draw", drawing], "give --dry-run too"), (["--json"], "give --dry-run too"),
-                                 (["--ranks", "8"], "give --dry-run too"), (["--to-start"], "give --dry-run too")):
+                                 (["--draw", drawing], "add --dry-run"), (["--json"], "add --dry-run"),
+                                 (["--ranks", "8"], "add --dry-run"), (["--to-start"], "add --dry-run")):
             refused = shiftron("train", *command, *options(settings))
             self.assertEqual(refused.returncode, 76, refused.stderr)
             self.assertIn(message, refused.stderr)
