@@ -51,14 +51,14 @@ std::string joined(const std::vector<std::string>& texts) {
   constexpr size_t kMost = 10;
   std::string text;
   for (size_t i = 0; i < std::min(texts.size(), kMost); ++i) text += (text.empty() ? "" : ", ") + texts[i];
-  return texts.size() > kMost ? text + ", … (" + std::to_string(texts.size()) + " in all)" : text;
+  return texts.size() > kMost ? text + ", … (" + std::to_string(texts.size()) + " in total)" : text;
 }
 
 int run_compare(const CommandLine& line) {
   std::vector<Evaluation> evaluations;
   for (const std::string& path : line.texts("directory")) evaluations.push_back(open_evaluation(path));
   if (evaluations.size() < 2) {
-    throw_bad_input("evaluate compare needs two evaluations or more, the first is what others are held against");
+    throw_bad_input("evaluate compare needs at least two evaluations; the others are compared with the first");
   }
   name_evaluations(evaluations);
   const std::vector<Comparison> comparisons = compare_evaluations(evaluations);
@@ -84,15 +84,17 @@ std::vector<CommandOption> benchmark_options() {
   const auto names = names_of(BeginningToken{});
   beginning.choices = {names.begin(), names.end()};
   return {text_option("tasks", "NAME[,NAME]", help.at("evaluation.tasks")),
-          text_option("output", "DIR", "where reports of tasks are written; without it the table is printed alone"),
+          text_option("output", "DIR", "directory for the tasks' reports; without it, only the table is printed"),
           whole_option("fewshot", help.at("evaluation.fewshot"), at_least(0)),
-          real_option("limit", help.at("evaluation.limit") + "; without tasks the windows of --data, the first ones",
-                      above(0)),
+          real_option(
+              "limit",
+              help.at("evaluation.limit") + "; without --tasks, the number of windows to read from the start of --data",
+              above(0)),
           beginning,
-          whole_option("max-length", "tokens that the model reads at once (default: as in training)", at_least(2)),
+          whole_option("max-length", "longest input in tokens (default: train.sequence_length)", at_least(2)),
           whole_option("max-gen-toks", help.at("evaluation.max_gen_toks"), at_least(1)),
           flag("boundary-fallback", help.at("evaluation.boundary_fallback")),
-          whole_option("token-budget", "tokens of a microbatch", at_least(1),
+          whole_option("token-budget", "maximum tokens per microbatch", at_least(1),
                        std::to_string(ScorerOptions{}.token_budget))};
 }
 
@@ -112,18 +114,19 @@ void check_benchmark_options(CommandLine& line) {
   if (line.has("tasks")) {
     const std::vector<std::string> names = names_of_tasks(line.text("tasks"));
     if (std::ranges::find(names, kList) != names.end())
-      line.faults.push_back("--tasks list stands alone: it says which tasks there are");
+      line.faults.push_back("--tasks list prints the available tasks and cannot be combined with other tasks");
     if (line.has("output") && line.text("output").empty())
-      line.faults.push_back("--output is empty: name a directory, or leave it out to keep no report");
+      line.faults.push_back("--output is empty: give a directory, or omit --output to write no report");
     return;
   }
   const double limit = line.real("limit");
   if (limit != std::floor(limit) || limit > kMostWindows) {
-    line.faults.push_back("--limit '" + line.text("limit") + "' is no whole number: without --tasks it is of windows");
+    line.faults.push_back("--limit '" + line.text("limit") +
+                          "' is not a whole number: without --tasks it counts windows");
   }
   for (const CommandOption& option : benchmark_options()) {
     if (option.name == "limit") continue;
-    if (line.has(option.name)) line.faults.push_back("--" + option.name + " is of --tasks, which are not asked for");
+    if (line.has(option.name)) line.faults.push_back("--" + option.name + " only applies with --tasks");
   }
 }
 
@@ -150,8 +153,8 @@ int list_tasks(const CommandLine& line) {
     std::cout << printable_line(task.name) << (task.own ? " (own)" : "") << ": " << printable_line(task.help) << "\n";
     if (task.is_group) std::cout << "    " << printable_line(joined(task.members)) << "\n";
     if (task.folder.empty()) continue;
-    std::cout << "    of " << task.dataset << (task.origin.empty() ? "" : ", or of " + task.origin) << "\n"
-              << "    below DATA, the first that is there for each split: " << joined(task.files) << "\n";
+    std::cout << "    data: " << task.dataset << (task.origin.empty() ? "" : ", or " + task.origin) << "\n"
+              << "    read from DATA, the first of these that exists for each split: " << joined(task.files) << "\n";
   }
   if (line.has("json")) print_json({{"tasks", all}});
   return 0;
@@ -179,8 +182,8 @@ int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommuni
   }
   std::cout << results_table(outcome.rows);
   if (outcome.results_path.empty()) {
-    std::cout << "\nNothing is kept of it; --output DIR writes reports, which `shiftron evaluate compare` pairs item "
-                 "by item\n";
+    std::cout << "\nThese results are not saved; with --output DIR they are, for `shiftron evaluate compare` to "
+                 "compare item by item\n";
     return 0;
   }
   std::cout << "\nreport: " << outcome.results_path << "\nnext: shiftron evaluate compare "
@@ -189,11 +192,11 @@ int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommuni
 }
 
 std::vector<Command> benchmark_commands() {
-  CommandOption evaluations = directories("reports of evaluations, or directories that hold them", 2);
+  CommandOption evaluations = directories("reports of evaluations, or directories that contain them", 2);
   evaluations.values = kAnyNumber;
   return {{"evaluate",
            "compare",
-           "evaluations against the first one, item by item",
+           "compares evaluations with the first one, item by item",
            "DIR DIR [DIR …]",
            {evaluations, json_flag()},
            false,

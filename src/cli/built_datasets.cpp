@@ -9,7 +9,7 @@ nlohmann::ordered_json counted_json(bool has_targets, int64_t counted) {
 }
 
 std::string counted_text(bool has_targets, int64_t counted) {
-  return has_targets ? ", " + std::to_string(counted) + " targets counted" : "";
+  return has_targets ? ", " + std::to_string(counted) + " counted targets" : "";
 }
 
 nlohmann::ordered_json to_json(const BuiltDataset& dataset) {

@@ -37,10 +37,10 @@ int list(const CommandLine& line) {
   const bool as_json = line.has("json");
   std::string directory = line.text("directory");
   refuse_lost_link(directory);
-  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
+  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is not a directory; check the path");
   if (std::filesystem::exists(directory + "/" + kManifestName)) {
-    throw_bad_input(directory, " is a step itself; `shiftron checkpoint inspect ", shell_word(directory),
-                    "` says what it holds");
+    throw_bad_input(directory, " is itself a step; `shiftron checkpoint inspect ", shell_word(directory),
+                    "` shows its content");
   }
   refuse_lost_link(directory + "/checkpoints");
   if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
@@ -72,7 +72,7 @@ int list(const CommandLine& line) {
   if (as_json) {
     print_json(answer);
   } else if (steps.empty()) {
-    std::cout << directory << " holds no step\n";
+    std::cout << directory << " contains no steps\n";
   }
   if (refusal) std::rethrow_exception(refusal);
   return 0;
@@ -164,7 +164,7 @@ int verify_checkpoint(const CommandLine& line) {
     print_json({{"directory", directory}, {"valid", faults.empty()}, {"faults", faults}});
   } else {
     for (const std::string& fault : faults) std::cout << printable_value(fault) << "\n";
-    if (faults.empty()) std::cout << directory << ": whole\n";
+    if (faults.empty()) std::cout << directory << ": no fault\n";
   }
   return static_cast<int>(faults.empty() ? ExitCode::done : ExitCode::no_checkpoint);
 }
@@ -192,7 +192,7 @@ void tell_conversion(const CommandLine& line, const ConvertedStep& made) {
          {"next", next}});
     return;
   }
-  if (made.was_there) std::cout << "the same command, which was killed, had finished:\n";
+  if (made.was_there) std::cout << "already finished by an earlier run of this command, which was then killed:\n";
   std::cout << fmt::format("{}: {} bytes in {} {} of tensors, {}\nnext: {}\n", made.directory, made.bytes, made.files,
                            made.files == 1 ? "file" : "files", text_of(made.layout), next);
 }
@@ -255,9 +255,10 @@ int prune_run(const CommandLine& line) {
     return 0;
   }
   const char* did = removes ? "removed" : "would remove";
-  const char* by = removes ? "an interrupted save or removal left" : "a save or removal left, interrupted or under way";
+  const char* by = removes ? "left by an interrupted save or removal"
+                           : "left by a save or removal that was interrupted or is still running";
   for (const Leftover& left : pruning.leftovers) {
-    std::cout << did << " " << left.path << ", " << left.bytes << " bytes, which " << by << "\n";
+    std::cout << did << " " << left.path << ", " << left.bytes << " bytes, " << by << "\n";
   }
   for (const SuperfluousStep& entry : pruning.steps) {
     std::cout << did << " " << entry.step.path << ", " << entry.bytes << " bytes\n";
@@ -272,14 +273,14 @@ int prune_run(const CommandLine& line) {
 std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
   options.insert(options.begin(), directories("a step"));
   options.push_back(
-      required(text_option("output", "DIR", "a new directory: DIR/checkpoints/step-S and DIR/config.conf")));
-  CommandOption precision =
-      text_option("precision", "bf16|fp32", "type of the parameters (default: as they are); needs --drop-optimizer");
+      required(text_option("output", "DIR", "new directory; gets DIR/checkpoints/step-S and DIR/config.conf")));
+  CommandOption precision = text_option(
+      "precision", "bf16|fp32", "cast the parameters to this type (default: keep their type); needs --drop-optimizer");
   precision.choices = {"bf16", "fp32"};
   options.push_back(precision);
-  options.push_back(
-      flag("drop-optimizer",
-           "parameters alone: evaluate and generate take them, train behind checkpoint import --format shiftron"));
+  options.push_back(flag("drop-optimizer",
+                         "write only the parameters: enough for evaluate and generate, and for train after checkpoint "
+                         "import --format shiftron"));
   options.push_back(json_flag());
   return options;
 }
@@ -300,49 +301,51 @@ nlohmann::ordered_json shape_json(const Shape& shape) {
 
 std::vector<Command> checkpoint_commands() {
   const std::vector<CommandOption> step = {directories("a step"), json_flag()};
-  const CommandOption digest = flag("digest", "read every tensor and print its hash, which no layout changes");
-  return {{"checkpoint",
-           "list",
-           "says which steps a run has and whether they are valid",
-           "RUN",
-           {directories("a run, or its folder of checkpoints"), json_flag()},
-           false,
-           list,
-           "shiftron checkpoint list run"},
-          {"checkpoint",
-           "inspect",
-           "says what a step holds",
-           "STEP_DIR",
-           {step[0], digest, step[1]},
-           false,
-           inspect_checkpoint,
-           "shiftron checkpoint inspect run/checkpoints/step-00001000"},
-          {"checkpoint", "verify", "checks every byte of a step, and that HDF5 sees what the manifest states",
-           "STEP_DIR", step, false, verify_checkpoint, "shiftron checkpoint verify run/checkpoints/step-00001000"},
-          checkpoint_diff_command(),
-          {"checkpoint", "convert", "writes a step as the ranks of another layout would, and the configuration with it",
-           "STEP_DIR --layout tp=4,pp=2,dp=8 --output DIR [--precision bf16|fp32] [--drop-optimizer]",
-           writing_options(
-               {required(text_option("layout", "tp=N,pp=N,dp=N",
-                                     "the new layout: these and other keys of [parallel], as zero=1; the rest is 1"))}),
-           false, convert,
-           "shiftron checkpoint convert run/checkpoints/step-00001000 --layout tp=4,dp=2 --output converted"},
-          {"checkpoint", "consolidate", "writes a step as one file that holds every tensor whole",
-           "STEP_DIR --output DIR [--precision bf16|fp32] [--drop-optimizer]", writing_options({}), false, consolidate,
-           "shiftron checkpoint consolidate run/checkpoints/step-00001000 --output whole"},
-          {"checkpoint",
-           "prune",
-           "says which old steps of a run may go; --yes removes them",
-           "RUN [--keep K] [--keep-every N] [--yes]",
-           {directories("a run"),
-            whole_option("keep", "newest valid steps that stay (default: the run's checkpoint.keep)",
-                         between(1, kLargestCount)),
-            whole_option("keep-every", "steps whose multiples stay, 0 = none (default: as the run has promised)",
-                         between(0, kLargestCount)),
-            flag("yes", "remove them"), json_flag()},
-           false,
-           prune_run,
-           "shiftron checkpoint prune run --keep 2"}};
+  const CommandOption digest =
+      flag("digest", "read every tensor and print its hash, which is the same in every layout");
+  return {
+      {"checkpoint",
+       "list",
+       "lists a run's steps and whether they are valid",
+       "RUN",
+       {directories("a run, or its folder checkpoints"), json_flag()},
+       false,
+       list,
+       "shiftron checkpoint list run"},
+      {"checkpoint",
+       "inspect",
+       "shows a step's content: configuration, files, tensors",
+       "STEP_DIR",
+       {step[0], digest, step[1]},
+       false,
+       inspect_checkpoint,
+       "shiftron checkpoint inspect run/checkpoints/step-00001000"},
+      {"checkpoint", "verify", "checks every byte of a step, and that HDF5 reads what the manifest states", "STEP_DIR",
+       step, false, verify_checkpoint, "shiftron checkpoint verify run/checkpoints/step-00001000"},
+      checkpoint_diff_command(),
+      {"checkpoint", "convert", "writes a step and its configuration for another layout",
+       "STEP_DIR --layout tp=4,pp=2,dp=8 --output DIR [--precision bf16|fp32] [--drop-optimizer]",
+       writing_options({required(
+           text_option("layout", "tp=N,pp=N,dp=N",
+                       "the new layout; other keys of [parallel] too, such as zero=1; axes not given are 1"))}),
+       false, convert,
+       "shiftron checkpoint convert run/checkpoints/step-00001000 --layout tp=4,dp=2 --output converted"},
+      {"checkpoint", "consolidate", "writes a step as one file with whole tensors",
+       "STEP_DIR --output DIR [--precision bf16|fp32] [--drop-optimizer]", writing_options({}), false, consolidate,
+       "shiftron checkpoint consolidate run/checkpoints/step-00001000 --output whole"},
+      {"checkpoint",
+       "prune",
+       "lists old steps of a run that can be removed; --yes removes them",
+       "RUN [--keep K] [--keep-every N] [--yes]",
+       {directories("a run"),
+        whole_option("keep", "number of newest valid steps to keep (default: the run's checkpoint.keep)",
+                     between(1, kLargestCount)),
+        whole_option("keep-every", "keep multiples of this step; 0 = none (default: the run's checkpoint.keep_every)",
+                     between(0, kLargestCount)),
+        flag("yes", "remove the steps"), json_flag()},
+       false,
+       prune_run,
+       "shiftron checkpoint prune run --keep 2"}};
 }
 
 }  // namespace shiftron::cli

@@ -133,11 +133,11 @@ int diff(const CommandLine& line) {
 Command checkpoint_diff_command() {
   return {"checkpoint",
           "diff",
-          "compares two steps tensor by tensor, whatever their layouts",
+          "compares two steps tensor by tensor, in any layouts",
           "STEP_DIR STEP_DIR [--parameters] [--widen]",
-          {directories("two steps, of any layouts, or a directory that transformers loads", 2),
-           flag("parameters", "compare parameters alone: neither moments nor the trainer's state"),
-           flag("widen", "compare tensors of two types in the wider one"), json_flag()},
+          {directories("two steps, in any layouts, or a directory that transformers loads", 2),
+           flag("parameters", "compare only parameters, without moments and the trainer's state"),
+           flag("widen", "compare tensors of different types in the wider type"), json_flag()},
           false,
           diff,
           "shiftron checkpoint diff run/checkpoints/step-00001000 other-run/checkpoints/step-00001000"};

@@ -75,7 +75,7 @@ class Reader {
     } else {
       unset_.push_back(name);
       fault("--" + name + " needs a value" +
-            (at_ < words_.size() ? " (one that begins with dashes is written --" + name + "=--…)" : ""));
+            (at_ < words_.size() ? " (write a value that begins with dashes as --" + name + "=--…)" : ""));
     }
   }
 
@@ -94,7 +94,7 @@ class Reader {
     if (given == line_.values.end()) {
       if (option.required && !told) {
         fault("--" + option.name + " " + option.value_name + " is missing" +
-              (option.bare ? "; it may stand alone" : ""));
+              (option.bare ? "; the option's name can be omitted" : ""));
       }
       return;
     }
@@ -173,14 +173,14 @@ CommandOption required(CommandOption option) {
 }
 
 CommandOption directories(const std::string& help, size_t count) {
-  CommandOption option = required(text_option("directory", "DIR", help + "; the name may stand alone"));
+  CommandOption option = required(text_option("directory", "DIR", help + "; --directory can be omitted"));
   option.values = count;
   option.bare = true;
   return option;
 }
 
 CommandOption json_flag() {
-  return flag("json", "print the answer as JSON");
+  return flag("json", "print the result as JSON");
 }
 
 std::string CommandLine::text(const std::string& name, const std::string& otherwise) const {

@@ -17,14 +17,15 @@ namespace shiftron::cli {
 namespace {
 
 std::vector<CommandOption> compare_options() {
-  CommandOption arms = directories("run directories of an arm, then -- and those of the next", kAnyNumber);
-  CommandOption metric =
-      text_option("metric", "NAME", "another value of metrics.jsonl, repeatable: loss, accuracy, tokens_per_second");
+  CommandOption arms =
+      directories("run directories of the first group (arm), then -- and those of the next", kAnyNumber);
+  CommandOption metric = text_option(
+      "metric", "NAME", "another value of metrics.jsonl, such as loss, accuracy or tokens_per_second; repeatable");
   metric.values = kAnyNumber;
   return {arms, metric,
-          whole_option("step", "compare at this step, where runs have trained for different numbers of steps",
-                       between(1, 1'000'000'000)),
-          text_option("picture", "FILE", "draw held-out loss, or the first --metric: .svg or .png"), json_flag()};
+          whole_option("step", "compare at this step, for runs of different lengths", between(1, 1'000'000'000)),
+          text_option("picture", "FILE", "draw the held-out loss, or the first --metric, as .svg or .png"),
+          json_flag()};
 }
 
 // Next to an installed program, otherwise in the source tree of this build.
@@ -38,7 +39,7 @@ std::string comparing_script() {
     if (std::filesystem::exists(path, ignored)) return path;
   }
   throw_bad_input("neither ", installed.string(), " nor ", built.string(),
-                  " is there, which compares runs: install this program again (cmake --install), or build it where its "
+                  " exists; it compares runs: install this program again (cmake --install), or rebuild it where its "
                   "sources are now");
 }
 
@@ -62,7 +63,8 @@ int run_compare(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> compare_commands() {
-  return {{"compare", "", "arms of runs, paired by seed: held-out loss and other values, their differences, a picture",
+  return {{"compare", "",
+           "compares groups of runs (arms), paired by seed: held-out loss and other values, and a picture",
            "RUN… -- RUN… [--metric NAME] [--picture FILE] [--json]", compare_options(), false, run_compare,
            "shiftron compare vanilla/seed-* -- kv-shift/seed-* --picture compared.svg"}};
 }

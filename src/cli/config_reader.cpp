@@ -34,14 +34,14 @@ std::string without_blanks(const std::string& line) {
 std::string misread(const std::string& line, bool is_section) {
   const std::size_t comment = line.find('#');
   if (comment != std::string::npos && comment > 0 && kBlanks.find(line[comment - 1]) == kBlanks.npos) {
-    return "begins a comment within a word: put a blank before '#', or take a word without it";
+    return "begins a comment inside a word: put a blank before '#', or use a value without '#'";
   }
   const std::size_t close = line.find(']');
   if (!is_section || close == std::string::npos) return "";
   const std::size_t behind = line.find_first_not_of(kBlanks, close + 1);
   return behind == std::string::npos || behind == comment
              ? ""
-             : "has words behind its ']': a [section] is a line of its own";
+             : "has text after its ']': put [section] on a line of its own";
 }
 
 // Settings of a file's text. Each line is given to Boost alone, under its section, so that its number is known and a
@@ -55,8 +55,9 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
     const Origin origin{.file = source, .line = number};
     if (line.find('\0') != line.npos) {  // at which a value would silently end
       if (!std::exchange(has_nul, true)) {
-        faults.push_back("a NUL byte: no text, or one of UTF-16; convert it, by iconv -f UTF-16 -t UTF-8 (" +
-                         to_string(origin) + ")");
+        faults.push_back(
+            "a NUL byte: the file is not text, or it is UTF-16; convert it with iconv -f UTF-16 -t UTF-8 (" +
+            to_string(origin) + ")");
       }
       continue;
     }
@@ -76,7 +77,7 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
       }
       if (is_section) section = header;
     } catch (const po::error&) {
-      faults.push_back("'" + printable(line.substr(first)) + "' is no 'key = value' and no '[section]' (" +
+      faults.push_back("'" + printable(line.substr(first)) + "' is neither 'key = value' nor '[section]' (" +
                        to_string(origin) + ")");
     }
   }
@@ -99,9 +100,9 @@ void apply_file(RunConfig& config, const std::string& path) {
 }  // namespace
 
 std::vector<CommandOption> with_configuration(const std::vector<CommandOption>& own) {
-  std::vector<CommandOption> options = {text_option("config", "FILE",
-                                                    "configuration file, repeatable: later ones win, "
-                                                    "the command line over all")};
+  std::vector<CommandOption> options = {
+      text_option("config", "FILE",
+                  "configuration file; repeatable: later files override earlier ones, the command line overrides all")};
   options.front().values = kAnyNumber;
   options.insert(options.end(), own.begin(), own.end());
   for (const Option& key : option_table()) {

@@ -25,15 +25,18 @@ std::vector<CommandOption> dataset_options() {
   const DatasetOutput dataset;
   return {
       required(text_option("output", "DIR", "new or empty directory")),
-      real_option("validation-fraction",
-                  "share of the documents, by their hash, that go to DIR/validation; the others go to DIR/train",
-                  {.low = 0, .high = 1, .high_open = true}, "0"),
+      real_option(
+          "validation-fraction",
+          "fraction of the documents, chosen by their hash, that goes to DIR/validation; the others go to DIR/train",
+          {.low = 0, .high = 1, .high_open = true}, "0"),
       whole_option("pack",
-                   "tokens in a window that no document straddles: end tokens, which are not learned, fill the rest; "
-                   "0 = documents follow each other",
+                   "window length in tokens; no document crosses a window, and end tokens that are not learned fill it "
+                   "up; 0 = no packing",
                    between(0, INT32_MAX), "0"),
-      whole_option("shard-tokens", "tokens in a shard, about", at_least(1), std::to_string(dataset.shard_tokens)),
-      whole_option("threads", "that make tokens, 0 = processors that this process may use", between(0, 4096), "0")};
+      whole_option("shard-tokens", "approximate number of tokens per shard", at_least(1),
+                   std::to_string(dataset.shard_tokens)),
+      whole_option("threads", "threads that tokenize; 0 = all processors that this process may use", between(0, 4096),
+                   "0")};
 }
 
 void read_dataset_options(const CommandLine& line, DatasetOutput& options) {
@@ -48,15 +51,15 @@ std::vector<CommandOption> build_options() {
   const BuildOptions build;
   std::vector<CommandOption> options = {
       input_files(),
-      text_option("tokenizer", "FILE", "the model, as `tokenizer train` makes it; --ids can do without"),
+      text_option("tokenizer", "FILE", "tokenizer model from `tokenizer train`; optional with --ids"),
       document_separator(),
-      text_option("text-key", "KEY", "key of the text in JSONL lines", build.text_key),
+      text_option("text-key", "KEY", "JSON key of the text in JSONL lines", build.text_key),
       flag("ids",
-           "the inputs are JSONL of {\"ids\": [...]}, or {\"ids\": [...], \"targets\": [... or null]}, not text"),
-      whole_option("vocab", "tokens that ids may name, of --ids without --tokenizer", between(2, INT32_MAX)),
-      whole_option("end-of-document", "id that is put after each document, of --ids without --tokenizer",
+           "the inputs are not text but JSONL of {\"ids\": [...]} or {\"ids\": [...], \"targets\": [... or null]}"),
+      whole_option("vocab", "vocabulary size, for --ids without --tokenizer", between(2, INT32_MAX)),
+      whole_option("end-of-document", "id appended to each document, for --ids without --tokenizer",
                    between(0, INT32_MAX)),
-      whole_option("seed", "of the order of the documents", at_least(0), "0")};
+      whole_option("seed", "random seed of the document order", at_least(0), "0")};
   for (CommandOption& option : dataset_options()) options.push_back(std::move(option));
   options.push_back(json_flag());
   return options;
@@ -68,21 +71,22 @@ void read_vocabulary(const CommandLine& line, BuildOptions& build) {
   build.tokenizer = line.text("tokenizer");
   for (const char* of_text : {"text-key", "document-separator"}) {
     if (build.ids && line.has(of_text))
-      throw_bad_input("--", of_text, " is of text, and --ids reads ids; leave it out");
+      throw_bad_input("--", of_text, " only applies to text, but --ids reads ids; omit it");
   }
   for (const char* of_ids : {"vocab", "end-of-document"}) {
-    if (line.has(of_ids) && !build.ids) throw_bad_input("--", of_ids, " is of --ids; a text's tokenizer says it");
+    if (line.has(of_ids) && !build.ids)
+      throw_bad_input("--", of_ids, " only applies with --ids; for text, the tokenizer defines it");
     if (line.has(of_ids) && line.has("tokenizer")) {
-      throw_bad_input("--", of_ids, " is said by --tokenizer ", build.tokenizer, " already; leave one of them out");
+      throw_bad_input("--", of_ids, " is already defined by --tokenizer ", build.tokenizer, "; omit one of them");
     }
     if (!line.has(of_ids) && build.ids && !line.has("tokenizer")) {
-      throw_bad_input("--ids needs --vocab N and --end-of-document I, or --tokenizer FILE, which says both");
+      throw_bad_input("--ids needs --vocab N and --end-of-document I, or --tokenizer FILE, which defines both");
     }
   }
   if (!build.ids && build.tokenizer.empty()) {
     throw_bad_input(
-        "--tokenizer is missing; make one with `shiftron tokenizer train`, or give --ids for data that "
-        "are ids already");
+        "--tokenizer is missing; make one with `shiftron tokenizer train`, or give --ids if the inputs already are "
+        "ids");
   }
   build.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), ""};
 }
@@ -98,12 +102,12 @@ void tell_build(const CommandLine& line, const BuildResult& result) {
     return print_json(json);
   }
   std::cout << inputs_text(result.inputs) << "\n";
-  if (result.was_there) std::cout << "an earlier build of these files, which was killed, had finished:\n";
+  if (result.was_there) std::cout << "already finished by an earlier run of this command, which was then killed:\n";
   for (const BuiltDataset& dataset : result.datasets) std::cout << to_text(dataset);
-  if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
+  if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents skipped\n";
   if (result.foreign_bytes > 0) {
     std::cout << result.foreign_bytes
-              << " bytes of the texts are NUL or no UTF-8; they are kept, each as a token of its own\n";
+              << " bytes of the texts are NUL or not UTF-8; each is kept as a token of its own\n";
   }
 }
 
@@ -193,7 +197,7 @@ int verify_data(const CommandLine& line) {
   } else {
     for (const std::string& fault : result.faults) std::cout << printable_value(fault) << "\n";
     if (result.faults.empty()) {
-      std::cout << directory << ": whole; " << result.shards << " shards, " << result.documents << " documents, "
+      std::cout << directory << ": no fault; " << result.shards << " shards, " << result.documents << " documents, "
                 << result.tokens << " tokens\n";
     }
   }
@@ -203,12 +207,12 @@ int verify_data(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> data_commands() {
-  return {{"data", "build", "makes a dataset of shards out of text, or of ids",
-           "--input FILE… --tokenizer FILE --output DIR", build_options(), false, build,
+  return {{"data", "build", "makes a dataset from text or token ids", "--input FILE… --tokenizer FILE --output DIR",
+           build_options(), false, build,
            "shiftron data build --input text/*.jsonl --tokenizer tokenizer.model --output data"},
-          {"data", "inspect", "says what a dataset holds", "DIR", directory_options(), false, inspect_data,
+          {"data", "inspect", "shows a dataset's content", "DIR", directory_options(), false, inspect_data,
            "shiftron data inspect data/train"},
-          {"data", "verify", "checks every hash, token and document border of a dataset", "DIR", directory_options(),
+          {"data", "verify", "checks every hash, token and document boundary of a dataset", "DIR", directory_options(),
            false, verify_data, "shiftron data verify data/train"}};
 }
 

@@ -28,7 +28,7 @@ const Command* find(const std::vector<Command>& commands, const std::string& nou
 
 int run(const Command& command, const std::vector<std::string>& words) {
   if (words == std::vector<std::string>{"help"} && std::ranges::none_of(command.options, &CommandOption::bare))
-    throw_bad_input("unexpected word 'help'; shiftron ", words_of(command), " --help says what it takes");
+    throw_bad_input("unexpected word 'help'; shiftron ", words_of(command), " --help shows its options");
   const CommandLine line =
       parse_command_line(words, command.configured ? with_configuration(command.options) : command.options);
   if (line.help) {
@@ -46,9 +46,9 @@ void refuse_more_words(const std::vector<std::string>& words, size_t known) {
   const std::string& last = words[known - 1];
   std::string advice;
   if (asks_for_help(last))
-    advice = "; shiftron " + (known > 1 ? words[0] + " " : "") + printable(words[known]) +
-             " --help says more about one command";
-  throw_bad_input("unexpected word '", printable(words[known]), "' behind ", last, advice);
+    advice =
+        "; shiftron " + (known > 1 ? words[0] + " " : "") + printable(words[known]) + " --help describes one command";
+  throw_bad_input("unexpected word '", printable(words[known]), "' after ", last, advice);
 }
 
 }  // namespace
@@ -87,7 +87,8 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
     if (command.noun == noun && !command.verb.empty()) verbs.push_back(command.verb);
   }
   if (std::find(nouns.begin(), nouns.end(), noun) == nouns.end()) {
-    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns), " (shiftron --help lists all)");
+    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns),
+                    "; shiftron --help lists all commands");
   }
   const std::string verb = arguments.size() > 1 ? arguments[1] : "";
   if (const Command* command = verb.empty() ? nullptr : find(commands, noun, verb)) {

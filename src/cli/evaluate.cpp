@@ -32,7 +32,8 @@ namespace shiftron::cli {
 namespace {
 
 CommandOption datasets_option() {
-  CommandOption option = text_option("data", "DIR…", "the datasets to predict, or where the files of tasks are");
+  CommandOption option =
+      text_option("data", "DIR…", "datasets to evaluate on, or with --tasks the folder with the tasks' data files");
   option.values = kAnyNumber;
   option.takes_rest = true;
   return option;
@@ -48,16 +49,16 @@ std::vector<CommandOption> evaluate_options() {
 
 std::vector<CommandOption> generate_options() {
   return {required(text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
-          text_option("prompt", "TEXT", "what the text begins with"),
+          text_option("prompt", "TEXT", "text to continue"),
           text_option("ids", "FILE",
-                      "JSONL of {\"ids\": [...]}, in place of --prompt: for each a line {\"ids\": [continuation...], "
-                      "\"ended\": by the end-of-document token}"),
-          whole_option("end-of-document", "id that ends a document, of --ids and a checkpoint without a tokenizer",
+                      "JSONL file of prompts {\"ids\": [...]}, instead of --prompt; for each, prints {\"ids\": "
+                      "[continuation...], \"ended\": whether the end-of-document token ended it}"),
+          whole_option("end-of-document", "id that ends a document, for --ids with a checkpoint without a tokenizer",
                        between(0, INT32_MAX)),
-          text_option("output", "FILE", "where the lines of --ids go, in place of stdout; an older one is replaced"),
-          whole_option("tokens", "tokens to make at most, of each prompt", between(1, 1'000'000), "64"),
-          real_option("temperature", "0 takes the likeliest token", at_least(0), "0"),
-          whole_option("seed", "of the draws", at_least(0), "0")};
+          text_option("output", "FILE", "file for the lines of --ids, instead of stdout; an existing file is replaced"),
+          whole_option("tokens", "maximum number of new tokens per prompt", between(1, 1'000'000), "64"),
+          real_option("temperature", "sampling temperature; 0 = always the most likely token", at_least(0), "0"),
+          whole_option("seed", "random seed of the sampling", at_least(0), "0")};
 }
 
 // A checkpoint's model cannot change: faults for keys of [model] and [shift] to which the line gives another value.
@@ -67,8 +68,8 @@ std::vector<std::string> model_changes(const RunConfig& saved, const RunConfig& 
     if (!is_of_model(changed.key)) continue;
     const auto origin = now.origins.find(changed.key);
     if (origin == now.origins.end() || origin->second.unreadable) continue;  // derived, or already reported
-    faults.push_back(changed.key + " is '" + changed.before + "' in the checkpoint, cannot be '" + changed.after +
-                     "' (" + to_string(origin->second) + ")");
+    faults.push_back(changed.key + " is '" + changed.before + "' in the checkpoint and cannot be changed to '" +
+                     changed.after + "' (" + to_string(origin->second) + ")");
   }
   return faults;
 }
@@ -96,7 +97,7 @@ std::string advice_on(const std::string& key, const CommandLine& line) {
   const bool is_asked = key.starts_with("evaluation.") || key == "train.micro_batch";
   const bool is_option =
       is_asked && std::ranges::find(line.options, option, &CommandOption::name) != line.options.end();
-  return is_option ? "give --" + option : "leave it out";
+  return is_option ? "use --" + option : "omit it";
 }
 
 // Faults for keys that the line or one of its files gives and that do nothing here. Keys of [evaluation] are for
@@ -117,7 +118,7 @@ std::vector<std::string> useless_keys(const RunConfig& saved, const RunConfig& n
       continue;
     const bool is_asked = section == "evaluation" && key != "evaluation.every";
     if (!(is_asked ? unusual : changed).contains(key)) continue;
-    faults.push_back(key + " does nothing for " + (of_some.contains(key) ? question.name : "a checkpoint") + ", " +
+    faults.push_back(key + " has no effect on " + (of_some.contains(key) ? question.name : "a checkpoint") + "; " +
                      advice_on(key, line) + " (" + to_string(origin) + ")");
   }
   return faults;
@@ -176,8 +177,8 @@ std::string to_text(const HeldOutResult& result) {
   const std::string per_byte = result.has_text ? fmt::format("   bits per byte {:.5f}", result.bits_per_byte) : "";
   const std::string bytes = result.has_text ? fmt::format(" of {} bytes", result.bytes) : "";
   return fmt::format(
-      "loss {:.6f}   perplexity {:.4f}{}   accuracy {:.4f}   ({} tokens{} counted in the {}, {} after the last whole "
-      "window left out)",
+      "loss {:.6f}   perplexity {:.4f}{}   accuracy {:.4f}   ({} tokens{} counted in the {}, {} after the last "
+      "complete window skipped)",
       result.loss, result.perplexity, per_byte, result.accuracy, result.targets, bytes, text_of_windows(result),
       result.dropped_tokens);
 }
@@ -217,7 +218,8 @@ int run_evaluate(const CommandLine& given) {
   if (!line.has("checkpoint")) line.faults.emplace_back("--checkpoint is missing");
   if (!line.has("data") && needs_data(line)) line.faults.emplace_back("--data is missing");
   if (line.has("tasks") && line.texts("data").size() > 1) {
-    line.faults.push_back(fmt::format("--data takes 1 value with --tasks, {} are given", line.texts("data").size()));
+    line.faults.push_back(
+        fmt::format("--data takes 1 value with --tasks, but {} are given", line.texts("data").size()));
   }
   check_benchmark_options(line);
   MpiSession session;
@@ -244,11 +246,11 @@ int run_evaluate(const CommandLine& given) {
 
 void check_generate_options(CommandLine& line) {
   if (line.has("ids")) {
-    if (line.has("prompt")) line.faults.emplace_back("--prompt and --ids both say what to continue; leave one out");
+    if (line.has("prompt")) line.faults.emplace_back("--prompt and --ids both define what to continue; omit one");
     return;
   }
   for (const char* of_ids : {"end-of-document", "output"}) {
-    if (line.has(of_ids)) line.faults.push_back(fmt::format("--{} is of --ids; leave it out", of_ids));
+    if (line.has(of_ids)) line.faults.push_back(fmt::format("--{} only applies with --ids; omit it", of_ids));
   }
 }
 
@@ -334,8 +336,8 @@ int run_generate(const CommandLine& given) {
   const auto layout_fault = [&](const RunConfig& config) {
     const ParallelSection& p = config.parallel;
     if (p.tp == ranks && p.cp == 1 && p.pp == 1) return std::string();
-    return detail::concatenate("generate divides a model by tp over all ranks, here ", ranks, ": parallel.tp ", p.tp,
-                               ", cp ", p.cp, ", pp ", p.pp, " cannot be; leave them out");
+    return detail::concatenate("generate splits a model by tp over all ranks, here ", ranks, ": parallel.tp ", p.tp,
+                               ", cp ", p.cp, ", pp ", p.pp, " are not possible; omit them");
   };
   const auto open = [&] { model = open_with_overrides(line, text_from_prompt(), ranks, {.tp = ranks}, layout_fault); };
   all_agree(*world, open);
@@ -353,16 +355,15 @@ int run_generate(const CommandLine& given) {
 }  // namespace
 
 std::vector<Command> evaluate_commands() {
-  return {{"evaluate", "",
-           "a checkpoint on benchmarks, or its loss, perplexity, bits per byte and accuracy on datasets, alone or "
-           "under mpirun",
-           "--checkpoint STEP_DIR --data DIR… [--tasks NAME[,NAME] [--output DIR]] [--parallel.tp N …]",
-           evaluate_options(), true, run_evaluate,
-           "shiftron evaluate --checkpoint run/checkpoints/step-00001000 --data data/validation"},
-          {"generate", "", "text from a prompt, or ids from prompts of ids, alone or under mpirun",
-           "--checkpoint STEP_DIR (--prompt TEXT | --ids FILE) [--tokens N] [--temperature X] [--seed N]",
-           generate_options(), true, run_generate,
-           "shiftron generate --checkpoint run/checkpoints/step-00001000 --prompt 'Once upon a time' --temperature 0.8"}};
+  return {
+      {"evaluate", "",
+       "runs a checkpoint on benchmarks, or computes its loss, perplexity, bits per byte and accuracy on datasets",
+       "--checkpoint STEP_DIR --data DIR… [--tasks NAME[,NAME] [--output DIR]] [--parallel.tp N …]", evaluate_options(),
+       true, run_evaluate, "shiftron evaluate --checkpoint run/checkpoints/step-00001000 --data data/validation"},
+      {"generate", "", "continues a prompt with a checkpoint's model",
+       "--checkpoint STEP_DIR (--prompt TEXT | --ids FILE) [--tokens N] [--temperature X] [--seed N]",
+       generate_options(), true, run_generate,
+       "shiftron generate --checkpoint run/checkpoints/step-00001000 --prompt 'Once upon a time' --temperature 0.8"}};
 }
 
 }  // namespace shiftron::cli

@@ -43,9 +43,9 @@ HuggingFaceForm form_of(const CommandLine& line, const ModelConfig& model) {
 
 void refuse_difference(const ExportCheck& check) {
   if (check.passed) return;
-  throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ",
-              check.largest_difference, ", ", check.allowed,
-              " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
+  throw_crash("the export does not compute the same as the model: logits of ", check.tokens, " tokens differ by up to ",
+              check.largest_difference, ", but at most ", check.allowed,
+              " is allowed. The export was removed; check the step with `shiftron checkpoint verify`");
 }
 
 // Prints JSON or lines: `what` says what was written, `notes` what about it may be unexpected.
@@ -65,8 +65,8 @@ void tell(const CommandLine& line, Json json, const ExportCheck& check, const st
   }
   std::cout << what << "\n";
   for (const std::string& note : notes) std::cout << "note: " << printable_value(note) << "\n";
-  std::cout << fmt::format("checked on {} tokens: the largest difference of logits is {:.3g}, of logits up to {:.3g}\n",
-                           check.tokens, check.largest_difference, check.largest_logit)
+  std::cout << fmt::format("checked on {} tokens: logits up to {:.3g} in size differ by at most {:.3g}\n", check.tokens,
+                           check.largest_logit, check.largest_difference)
             << std::flush;
 }
 
@@ -87,8 +87,8 @@ auto sayable(Make make, const std::string& instead, std::vector<std::string>& no
 // The tokenizer's files, without tokenizer.json if that cannot represent it.
 std::map<std::string, std::string> tokenizer_files(const Tokenizer& tokenizer, std::vector<std::string>& notes) {
   auto files = sayable([&] { return hugging_face_tokenizer(tokenizer); },
-                       "so tokenizer.json is left out, and transformers refuses the tokenizer: read tokenizer.model by "
-                       "the package sentencepiece",
+                       "so tokenizer.json is not written, and transformers cannot load the tokenizer: read "
+                       "tokenizer.model with the package sentencepiece",
                        notes);
   if (!files) files = {{"tokenizer_config.json", refusing_tokenizer_config()}};
   (*files)["tokenizer.model"] = tokenizer.model_bytes();
@@ -116,7 +116,7 @@ int64_t positions_of(const CheckpointModel& model, const ModelOrigin& origin) {
   return std::max(origin.positions, model.config.train.sequence_length);
 }
 
-const std::string kEndless = "no token ends a text: whoever generates goes on to a limit";
+const std::string kEndless = "no token ends a text, so generation always continues to its length limit";
 
 // Tokens that end a text: the tokenizer's own first, then those that the model came with.
 std::vector<int64_t> ends_of(const ModelOrigin& origin, int64_t own) {
@@ -130,7 +130,7 @@ void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& 
               std::vector<std::string>& notes) {
   const auto beyond = std::ranges::stable_partition(ends, [&](int64_t token) { return token < vocab; });
   if (!beyond.empty()) {
-    notes.push_back(fmt::format("{} would end a text too, but the tokenizer has {} tokens, and so has the file",
+    notes.push_back(fmt::format("{} would also end a text, but the tokenizer, and so the file, has only {} tokens",
                                 fmt::join(beyond, ", "), vocab));
     ends.erase(beyond.begin(), beyond.end());
   }
@@ -139,7 +139,7 @@ void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& 
   for (size_t i = 0; i < said; ++i) entries.push_back({kKeys[i], static_cast<uint32_t>(ends[i])});
   if (ends.empty()) notes.push_back(kEndless);
   if (ends.size() > said) {
-    notes.push_back(fmt::format("the file says two tokens that end a text, and has no place for {}",
+    notes.push_back(fmt::format("the file format has two tokens that end a text; these are not written: {}",
                                 fmt::join(ends.begin() + static_cast<std::ptrdiff_t>(said), ends.end(), ", ")));
   }
 }
@@ -166,7 +166,7 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
     ends = ends_of(origin, tokenizer.end_of_document());
     return gguf_tokenizer(tokenizer);
   };
-  auto said = sayable(say, "so the file has no tokenizer, and llama.cpp takes and gives tokens alone", notes);
+  auto said = sayable(say, "so the file has no tokenizer, and llama.cpp can only read and write token ids", notes);
   if (!said) return entries_without_tokenizer(origin, ends, vocab, notes);
   GgufTokenizer& tokenizer = *said;
   if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
@@ -200,7 +200,7 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
                 .begin_token = origin.begin_token};
   std::vector<std::string> notes;
   if (!model.content.tokenizer_model.empty()) {
-    const auto tokenizer = sayable([&] { return tokenizer_of(model); }, "so the export has none", notes);
+    const auto tokenizer = sayable([&] { return tokenizer_of(model); }, "so the export has no tokenizer", notes);
     if (tokenizer) {
       how.config.end_tokens = ends_of(origin, tokenizer->end_of_document());
       how.config.tokenizer_vocab = tokenizer->vocab_size();

@@ -46,23 +46,25 @@ std::vector<CommandOption> options_of_kinds() {
 std::vector<CommandOption> options_of_data_generate() {
   std::string kinds;
   for (const GeneratorKind& kind : generator_kinds()) kinds += "; " + kind.name + ": " + kind.summary;
-  CommandOption kind = required(text_option("kind", "KIND", "it may stand alone" + kinds));
+  CommandOption kind = required(text_option("kind", "KIND", "what to generate (--kind can be omitted)" + kinds));
   kind.bare = true;
   std::vector<CommandOption> options = {
       kind,
-      text_option("output", "DIR", "new or empty directory for a dataset"),
-      flag("jsonl", "prints the documents as JSONL of ids and targets"),
-      flag("text", "prints the documents as text: the names of their tokens, and of their targets"),
-      required(whole_option("documents", "documents", between(1, kLargestCount))),
-      whole_option("validation", "documents after these, that go to DIR/validation; the others go to DIR/train",
+      text_option("output", "DIR", "new or empty directory; writes a dataset"),
+      flag("jsonl", "print the documents as JSONL of ids and targets"),
+      flag("text", "print the documents as text: the names of their tokens and of their targets"),
+      required(whole_option("documents", "number of documents", between(1, kLargestCount))),
+      whole_option("validation", "number of additional documents that go to DIR/validation; the others go to DIR/train",
                    between(0, kLargestCount), "0"),
-      whole_option("pack", "tokens of a window that no document straddles, see `data build`; 0 = no packing",
+      whole_option("pack", "window length in tokens; no document crosses a window, see `data build`; 0 = no packing",
                    between(0, kLargestCount), "0"),
-      whole_option("vocab", "tokens of the vocabulary, 0 = as many as the kind uses", between(0, kLargestCount), "0"),
-      whole_option("shard-tokens", "tokens in a shard, about", at_least(1),
+      whole_option("vocab", "vocabulary size; 0 = as many tokens as the kind uses", between(0, kLargestCount), "0"),
+      whole_option("shard-tokens", "approximate number of tokens per shard", at_least(1),
                    std::to_string(DatasetOutput{}.shard_tokens)),
-      whole_option("seed", "document n is a function of the seed, n and the options of the kind", at_least(0), "0"),
-      whole_option("threads", "that generate, 0 = processors that this process may use", between(0, 4096), "0")};
+      whole_option("seed", "random seed; document n depends only on it, n and the options of the kind", at_least(0),
+                   "0"),
+      whole_option("threads", "threads that generate; 0 = all processors that this process may use", between(0, 4096),
+                   "0")};
   for (CommandOption& option : options_of_kinds()) options.push_back(std::move(option));
   options.push_back(json_flag());
   return options;
@@ -122,8 +124,8 @@ std::string text_lines(const GeneratedDocument& document, const DocumentGenerato
 void print_documents(const CommandLine& line, const DocumentGenerator& generator, int threads) {
   for (const char* of_datasets : {"validation", "pack", "vocab", "shard-tokens", "json"}) {
     if (line.has(of_datasets)) {
-      throw_bad_input("--", of_datasets, " is of a dataset, and --", line.has("text") ? "text" : "jsonl",
-                      " prints documents; leave it out, or name a dataset with --output");
+      throw_bad_input("--", of_datasets, " only applies to a dataset, but --", line.has("text") ? "text" : "jsonl",
+                      " prints documents; omit it, or write a dataset with --output");
     }
   }
   const auto count = static_cast<uint64_t>(line.integer("documents"));
@@ -184,7 +186,7 @@ int generate_data(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> generate_data_commands() {
-  return {{"data", "generate", "makes a dataset of documents that follow a rule, without text",
+  return {{"data", "generate", "makes a dataset of synthetic documents that follow a rule",
            "KIND --documents N --output DIR", options_of_data_generate(), false, generate_data,
            "shiftron data generate induction --documents 10000 --output data"}};
 }

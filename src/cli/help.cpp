@@ -69,8 +69,8 @@ std::vector<CommandOption> own_options(const Command& command) {
     options = with_configuration(options);
     options.resize(command.options.size() + 1);
   }
-  options.push_back(command.configured ? text_option("help", "[all]", "this text; all: with every configuration key")
-                                       : flag("help", "this text"));
+  options.push_back(command.configured ? text_option("help", "[all]", "print this help; all = with every configuration key")
+                                       : flag("help", "print this help"));
   return options;
 }
 

@@ -14,15 +14,17 @@ namespace shiftron::cli {
 
 CommandOption input_files() {
   CommandOption option = required(text_option(
-      "input", "FILE...", "text (.txt), or JSONL (.jsonl, .ndjson); others are JSONL if they begin with an object"));
+      "input", "FILE...",
+      "text files (.txt) or JSONL files (.jsonl, .ndjson); other files are JSONL if they begin with an object"));
   option.values = kAnyNumber;
   option.takes_rest = true;
   return option;
 }
 
 CommandOption document_separator() {
-  return text_option("document-separator", "TEXT",
-                     "ends a document of a text file; \\n \\t \\\\ are understood; without it a file is one document");
+  return text_option(
+      "document-separator", "TEXT",
+      "text that separates documents in a text file, with escapes \\n \\t \\\\; without it, a file is one document");
 }
 
 std::string repeated_inputs(const std::vector<std::string>& paths) {
@@ -36,17 +38,17 @@ std::string repeated_inputs(const std::vector<std::string>& paths) {
     if (repeated++ == 0) first = path;
   }
   if (repeated == 0) return "";
-  return fmt::format("{}{} named before, maybe by another name: documents count as often as their file is named", first,
-                     repeated == 1 ? " was" : fmt::format(" and {} more of --input were", repeated - 1));
+  return fmt::format("{}{} given before, maybe by another name: documents of a file count as often as it is given",
+                     first, repeated == 1 ? " was" : fmt::format(" and {} more of --input were", repeated - 1));
 }
 
 void refuse_as_output(const std::string& output, const std::vector<InputFile>& inputs) {
   std::error_code ignored;
   if (std::filesystem::is_directory(output, ignored))
-    throw_bad_input("--output ", output, " is a directory; name a file in it");
+    throw_bad_input("--output ", output, " is a directory; give a file in it");
   for (const InputFile& input : inputs) {
     if (!std::filesystem::equivalent(input.path, output, ignored)) continue;
-    throw_bad_input("--output ", output, " is an input too, and would be replaced; name another file");
+    throw_bad_input("--output ", output, " is also an input and would be replaced; choose another file");
   }
   const std::string trial = output + ".trial-" + std::to_string(::getpid());
   try {

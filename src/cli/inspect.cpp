@@ -44,26 +44,26 @@ void print_counts(const TapReport& report) {
     return fmt::format("{:>7}{:<9}", at(counts),
                        report.initial_counts ? fmt::format(" ({})", at(*report.initial_counts)) : "");
   };
-  std::cout << fmt::format("pairs by their larger tap, as the paper's Table 4{}\n",
+  std::cout << fmt::format("KV heads by the larger tap of their keys and values, as in the paper's Table 4{}\n",
                            report.initial_counts ? " (initially)" : "");
   std::cout << fmt::format("  {:<18}{:>12}{:>18}\n", "", "key: current", "key: previous");
   std::cout << fmt::format("  {:<18}{}  {}\n", "value: current", cell(1, 1), cell(0, 1));
   std::cout << fmt::format("  {:<18}{}  {}\n", "value: previous", cell(1, 0), cell(0, 0));
   if (report.changed_quadrant) {
-    std::cout << fmt::format("{} of {} pairs have changed their place in this table\n", *report.changed_quadrant,
+    std::cout << fmt::format("{} of {} KV heads have moved to another cell of this table\n", *report.changed_quadrant,
                              report.pairs.size());
   }
 }
 
 void print_taps(const TapReport& report) {
   if (report.pairs.empty() && report.queries.empty()) {
-    std::cout << "taps: none, this model has no shift\n";
+    std::cout << "taps: none, because this model has no shift\n";
     return;
   }
   if (!report.pairs.empty()) {
-    std::cout << "taps of keys and values, the current token's first, then the previous one's\n";
+    std::cout << "taps of keys and values: the current token's first, then the previous tokens'\n";
     if (report.initial.empty()) {
-      std::cout << "  initial values are not known: step 0 is gone, and these weights were imported\n";
+      std::cout << "  initial values: unknown, because these weights were imported and step 0 no longer exists\n";
     } else {
       std::cout << "  initial values: " << printable_line(report.initial_from) << "\n";
     }
@@ -110,14 +110,15 @@ std::string periods_text(const HeadReport& report) {
 
 void warn_of_scores(const InspectedStep& of) {
   if (!of.scores.is_finite()) {
-    tell("inspect heads: warning: some scores of " + of.directory + " are no finite numbers: " + kWhyNotFinite);
+    tell("inspect heads: warning: some scores of " + of.directory + " are not finite: " + kWhyNotFinite);
   }
 }
 
 void print_scores(const InspectedStep& of, const RepeatOptions& options) {
   const HeadReport& report = of.scores;
   std::cout << fmt::format(
-      "attention in {} sequences of each period {}: random tokens, twice (seed {}); the minimum over the periods\n",
+      "attention scores on {} sequences for each of the periods {}: random tokens repeated once (seed {}); minimum "
+      "over the periods\n",
       options.sequences, periods_text(report), options.seed);
   std::cout << heat_map_text(
       map_of(of, "induction: on the token after the previous occurrence, in tenths", &HeadScore::induction));
@@ -224,8 +225,8 @@ InspectedStep inspect_step(const std::string& directory, const RepeatOptions& op
 int inspect_one(const CommandLine& line, const RepeatOptions& options) {
   const std::string directory = step_argument(line);
   if (!name_exists(directory + "/" + kManifestName)) {
-    throw_bad_input(directory, " holds no step (", kManifestName,
-                    ") and no folder of steps; name a run, or a step as RUN/checkpoints/step-00000100");
+    throw_bad_input(directory, " is neither a step (no ", kManifestName,
+                    ") nor a folder of steps; give a run, or a step such as RUN/checkpoints/step-00000100");
   }
   InspectedStep of;
   {
@@ -267,9 +268,9 @@ int inspect_run(const CommandLine& line, const std::vector<StepDirectory>& entri
       progress.advance(1);
     }
   }
-  for (const UnreadStep& step : unread) tell("inspect heads: warning: left out: " + step.fault);
+  for (const UnreadStep& step : unread) tell("inspect heads: warning: skipped: " + step.fault);
   if (steps.empty()) {
-    throw Error(run + " holds no valid step; `shiftron checkpoint list` says what is wrong with each",
+    throw Error(run + " contains no valid step; `shiftron checkpoint list` shows what is wrong with each",
                 ExitCode::no_checkpoint);
   }
   for (const InspectedStep& of : steps) warn_of_scores(of);
@@ -300,19 +301,19 @@ int inspect_heads(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> inspect_commands() {
-  return {
-      {"inspect",
-       "heads",
-       "taps of a step's KV heads, and which heads copy: previous-token and induction scores; of a run all its steps",
-       "STEP_DIR|RUN [--picture FILE] [--json]",
-       {directories("a step, or a run"), whole_option("seed", "of the random tokens", at_least(0), "0"),
-        whole_option("sequences", "of each period", between(1, 4096), "8"),
-        whole_option("first-token", "draw tokens from this one on (default: 0)", between(0, INT32_MAX)),
-        whole_option("last-token", "up to this one (default: the vocabulary's last)", between(0, INT32_MAX)),
-        text_option("picture", "FILE", "draw the scores as SVG; an older drawing is replaced"), json_flag()},
-       false,
-       inspect_heads,
-       "shiftron inspect heads run/checkpoints/step-00001000 --picture heads.svg"}};
+  return {{"inspect",
+           "heads",
+           "shows the taps of a step's KV heads, and previous-token and induction scores; for a run, of all its steps",
+           "STEP_DIR|RUN [--picture FILE] [--json]",
+           {directories("a step, or a run"), whole_option("seed", "random seed of the tokens", at_least(0), "0"),
+            whole_option("sequences", "number of sequences per period", between(1, 4096), "8"),
+            whole_option("first-token", "lowest token id to draw (default: 0)", between(0, INT32_MAX)),
+            whole_option("last-token", "highest token id to draw (default: the last of the vocabulary)",
+                         between(0, INT32_MAX)),
+            text_option("picture", "FILE", "draw the scores as SVG; an existing drawing is replaced"), json_flag()},
+           false,
+           inspect_heads,
+           "shiftron inspect heads run/checkpoints/step-00001000 --picture heads.svg"}};
 }
 
 }  // namespace shiftron::cli

@@ -70,7 +70,7 @@ const Format& format_of(const CommandLine& line) {
   const Format& format = *std::ranges::find_if(formats(), [&](const Format& one) { return name == one.name; });
   for (const std::string option : kOwnOptions) {
     if (line.has(option) && std::ranges::find(format.options, option) == format.options.end()) {
-      throw_bad_input("--format ", name, " takes no --", option, "; leave it out");
+      throw_bad_input("--format ", name, " does not use --", option, "; omit it");
     }
   }
   const auto& precisions = format.precisions;
@@ -105,8 +105,8 @@ int run_export(const CommandLine& line) {
 
 // No other tokenizer fits a model that was trained with one.
 const std::string kOtherPrograms =
-    "data for this model is made by the programs that it comes from (docs/dataset-format.md says how datasets lie), "
-    "and text by transformers from `shiftron checkpoint export --format hf`";
+    "to prepare data for this model, use the programs that it comes from (docs/dataset-format.md describes datasets); "
+    "to generate text, use transformers with `shiftron checkpoint export --format hf`";
 
 // Takes the directory's tokenizer.model if this program can use it; otherwise says why not, and what to do. Adds a note
 // if its end of documents is not among the model's.
@@ -114,21 +114,21 @@ void take_tokenizer(const std::string& directory, ForeignModel& model, std::vect
   const std::string path = directory + "/" + kTokenizerName;
   if (!name_exists(path)) {
     model.without_tokenizer =
-        path + " is not there; where the model's tokenizer is a SentencePiece model, put it there and import again";
+        path + " does not exist; if the model's tokenizer is a SentencePiece model, put it there and import again";
     return;
   }
   try {
     const Tokenizer tokenizer(read_file(path, kLargestTokenizer), path, kOtherPrograms);
     const std::string fault = vocab_fault(tokenizer, model.model.vocab, path);
     if (fault.empty()) model.tokenizer_model = tokenizer.model_bytes();
-    if (!fault.empty()) model.without_tokenizer = fault + "; put its own there and import again";
+    if (!fault.empty()) model.without_tokenizer = fault + "; put the model's own tokenizer there and import again";
     const std::vector<int64_t>& ends = model.origin.end_tokens;
     const int64_t own = tokenizer.end_of_document();
     if (fault.empty() && !ends.empty() && std::ranges::find(ends, own) == ends.end()) {
-      notes.push_back(fmt::format(
-          "eos_token_id is {}, {} ends documents by {}: generate here ends a text by {} alone, an export by that and "
-          "by each of these for which its format has a place",
-          fmt::join(ends, ", "), path, own, own));
+      notes.push_back(
+          fmt::format("eos_token_id is {}, but {} ends documents with {}: `shiftron generate` ends a text only with "
+                      "{}; an export also ends it with as many of the others as its format allows",
+                      fmt::join(ends, ", "), path, own, own));
     }
   } catch (const Error& error) {
     pass_on_refusal(error);
@@ -201,19 +201,19 @@ Origin open_step(const CommandLine& line) {
 const std::vector<Format>& formats() {
   static const std::vector<Format> table = {
       {"hf",
-       "Hugging Face's: safetensors and config.json",
+       "Hugging Face, safetensors and config.json",
        {"as", "precision", "shift.query", "shift.key", "shift.value", "norm-head"},
        {"fp32", "bf16", "fp64"},
        export_hugging_face,
        open_hugging_face},
-      {"gguf", "llama.cpp's, of models without any shift", {"precision"}, {"f32", "f16", "bf16"}, export_gguf, nullptr},
+      {"gguf", "llama.cpp, only models without shift", {"precision"}, {"f32", "f16", "bf16"}, export_gguf, nullptr},
       {"megatron",
-       "Megatron-LM's tensors in safetensors",
+       "Megatron-LM, tensors in safetensors",
        {"shift.query", "shift.key", "shift.value"},
        {},
        nullptr,
        open_megatron},
-      {"shiftron", "a step of a run, its parameters alone", {}, {}, nullptr, open_step}};
+      {"shiftron", "parameters of a step of a run", {}, {}, nullptr, open_step}};
   return table;
 }
 
@@ -243,7 +243,7 @@ Origin open_as(const Format& format, const CommandLine& line) {
     pass_on_refusal(error);
     const std::string other = import_format_of(line.text("directory"));
     if (other.empty() || other == format.name || format.open == open_step) throw;
-    throw_bad_input(line.text("directory"), " seems to be in the format ", other, ", give --format ", other, " (as ",
+    throw_bad_input(line.text("directory"), " seems to be in the format ", other, "; give --format ", other, " (as ",
                     format.name, ": ", error.what(), ")");
   }
 }
@@ -269,7 +269,7 @@ void tell_import(const CommandLine& line, const Origin& origin, const ImportedRu
     print_json(json);
     return;
   }
-  if (made.was_there) std::cout << "the same command, which was killed, had finished:\n";
+  if (made.was_there) std::cout << "already finished by an earlier run of this command, which was then killed:\n";
   std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
   if (!has_tokenizer) std::cout << "without a tokenizer: " << printable_value(origin.model.without_tokenizer) << "\n";
@@ -310,37 +310,39 @@ int run_import(const CommandLine& line) {
 std::vector<Command> interchange_commands() {
   const auto previous = [](const std::string& stream) {
     return whole_option("shift." + stream,
-                        "previous tokens mixed into each " + stream +
-                            " (default: what the files hold); taps that they lack begin as the identity",
+                        "number of previous tokens mixed into each " + stream +
+                            " (default: as in the files); taps that the files lack start as the identity",
                         between(0, 3));
   };
   return {
       {"checkpoint",
        "export",
-       "writes a step's model as transformers (hf) or llama.cpp (gguf) loads it, and checks what it computes",
+       "writes a step's model for transformers (hf) or llama.cpp (gguf), and checks its logits",
        "STEP_DIR --format hf|gguf --output PATH [--as llama|kv-shift|canon] [--precision P]",
        {directories("a step"), format_option([](const Format& one) { return one.run_export != nullptr; }),
         with_choices(
-            text_option("as", "FORM", "llama, kv-shift or canon (default: llama where nothing shifts, else kv-shift)"),
+            text_option(
+                "as", "FORM",
+                "model class, of hf: llama, kv-shift or canon (default: kv-shift, or llama if the model has no shift)"),
             {"llama", "kv-shift", "canon"}),
-        with_choices(
-            text_option("precision", "P",
-                        "of the weights (default: what the run computed in): fp32, bf16 or fp64; of gguf f32, f16 or "
-                        "bf16, norms always in f32"),
-            {"fp32", "bf16", "fp64", "f32", "f16"}),
-        required(text_option("output", "PATH", "a new directory; of gguf a new file")), json_flag()},
+        with_choices(text_option("precision", "P",
+                                 "type of the weights (default: the run's train.precision): fp32, bf16 or fp64; for "
+                                 "gguf f32, f16 or bf16, norms always in f32"),
+                     {"fp32", "bf16", "fp64", "f32", "f16"}),
+        required(text_option("output", "PATH", "new directory; for gguf, new file")), json_flag()},
        false,
        run_export,
        "shiftron checkpoint export run/checkpoints/step-00001000 --format hf --output exported"},
       {"checkpoint",
        "import",
-       "makes step 0 of a new run from a directory of Hugging Face's, of Megatron-LM's tensors, or a step's parameters",
+       "makes step 0 of a new run from a model of Hugging Face or Megatron-LM, or from a step's parameters",
        "DIR --format hf|megatron|shiftron --output RUN [--shift.key N …] [--norm-head]",
-       {directories("config.json and safetensors, or a step"),
+       {directories("directory with config.json and safetensors, or a step"),
         format_option([](const Format& one) { return one.open != nullptr; }),
-        required(text_option("output", "RUN", "a new run's directory")), previous("query"), previous("key"),
+        required(text_option("output", "RUN", "directory of the new run")), previous("query"), previous("key"),
         previous("value"),
-        flag("norm-head", "divide every row of the head by its length, as models with NormHead do when they compute"),
+        flag("norm-head",
+             "divide each row of the output head by its norm, as models with NormHead do during inference"),
         json_flag()},
        false,
        run_import,

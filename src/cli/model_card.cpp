@@ -14,8 +14,7 @@ namespace {
 std::string shift_text(const ShiftConfig& shift) {
   if (most_previous_tokens(shift) == 0) return "none";
   return fmt::format(
-      "previous tokens mixed into queries {}, keys {}, values {}; trained in the form `{}`, written as the taps that "
-      "it gives",
+      "previous tokens mixed into queries {}, keys {}, values {}; trained in the form `{}`, exported as plain taps",
       shift.query, shift.key, shift.value, to_string(shift.form));
 }
 
@@ -40,12 +39,12 @@ std::string tested_releases() {
 std::string loading(HuggingFaceForm form, TokenizerFile tokenizer, const ModelConfig& model) {
   const bool shifts = most_previous_tokens(model.shift) > 0;
   if (form == HuggingFaceForm::canon) {
-    return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not "
-           "lie here: put\n"
+    return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code is not "
+           "included: put\n"
            "`configuration_llama_canon.py`, `modeling_llama_canon.py` and `canon_helper.py` of its folder "
            "`huggingface` into this\n"
-           "directory, then load it with `trust_remote_code=True`. Its convolution state serves a prompt and single "
-           "tokens behind it,\n"
+           "directory, then load it with `trust_remote_code=True`. Its convolution state supports a prompt followed by "
+           "single tokens,\n"
            "not prompts in several pieces.\n";
   }
   const char* trust = form == HuggingFaceForm::kv_shift ? ", trust_remote_code=True" : "";
@@ -57,17 +56,17 @@ std::string loading(HuggingFaceForm form, TokenizerFile tokenizer, const ModelCo
                                        : "");
   if (tokenizer == TokenizerFile::sentencepiece) {
     text +=
-        "\n`tokenizer.json` cannot say the tokenizer, and `AutoTokenizer` would make other numbers of it. The package "
-        "sentencepiece reads\nit: `sentencepiece.SentencePieceProcessor(model_file=\"tokenizer.model\")`, line by "
-        "line.\n";
+        "\n`tokenizer.json` cannot represent this tokenizer, so `AutoTokenizer` would give other ids. Use the package "
+        "sentencepiece,\nline by line: `sentencepiece.SentencePieceProcessor(model_file=\"tokenizer.model\")`.\n";
   }
   if (form == HuggingFaceForm::kv_shift) {
     text += fmt::format(
-        "\nThe model is computed by `{}.py` in this directory, tested with transformers {}; it refuses\n"
-        "older ones and warns under newer ones. {}\n",
+        "\n`{}.py` in this directory computes the model. It is tested with transformers {}, refuses\nolder releases "
+        "and warns with newer ones. {}\n",
         kModelModule, tested_releases(),
-        shifts ? "As a plain Llama it would load without its shift and compute something else."
-               : fmt::format("transformers loads no plain Llama whose width, {}, is not a multiple of its heads, {}.",
+        shifts ? "Loaded as a plain Llama, it would lose its shift and compute something else."
+               : fmt::format("transformers cannot load a plain Llama whose width, {}, is not a multiple of its number "
+                             "of heads, {}.",
                              model.hidden, model.heads));
   }
   return text;
@@ -98,11 +97,10 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
     text += fmt::format("| {} | {} |\n", name, value);
   };
   row("parameters", fmt::format("{:.0f}", parameter_count(sizes)));
-  row("sizes",
-      fmt::format(
-          "{} layers, width {}, {} query heads and {} key and value heads of {}, feed-forward {}, vocabulary {}{}",
-          sizes.layers, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.ffn, sizes.vocab,
-          sizes.tie_embeddings ? ", head tied to the embedding" : ""));
+  row("sizes", fmt::format("{} layers, width {}, {} query heads, {} key and value heads, head width {}, feed-forward "
+                           "width {}, vocabulary {}{}",
+                           sizes.layers, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.ffn,
+                           sizes.vocab, sizes.tie_embeddings ? ", head tied to the embedding" : ""));
   row("shift", shift_text(sizes.shift));
   const std::string training = fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
                                            config.train.global_batch, config.train.sequence_length, tokens);
@@ -119,11 +117,9 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   row("code", one_line(model.content.code_version));
   text += "\n## Loading\n\n" + loading(written.form, tokenizer, sizes);
   text += fmt::format(
-      "\n## Check\n\nBefore this directory got its name, {} tokens were given to the trainer's own model and to a "
-      "reader of "
-      "these\nfiles alone, both in float64 on the weights as they are written: the largest difference of their logits "
-      "is {:.3g},\n"
-      "of logits up to {:.3g}; {:.3g} was allowed.\n",
+      "\n## Check\n\nThe export was checked before this directory was created. The trainer's own model and a reader "
+      "that uses only these\nfiles computed the logits of {0} tokens, both in float64 from the exported weights. "
+      "Logits up to {2:.3g} in size differed by at most\n{1:.3g}; {3:.3g} was allowed.\n",
       check.tokens, check.largest_difference, check.largest_logit, check.allowed);
   return text;
 }

@@ -23,11 +23,13 @@ constexpr int kUsualDeadline = 60;  // seconds
 
 std::vector<CommandOption> preflight_options() {
   return {
-      whole_option("ranks", "that the job was to start: fewer have come where launcher and MPI do not match",
+      whole_option("ranks",
+                   "number of ranks that the job starts; a different number means that launcher and MPI do not match",
                    between(1, kMostRanks)),
       text_option("bad-hosts", "FILE",
-                  "a new or empty file, which gets the names of unfit hosts, a line each: empty where all are fit"),
-      whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), std::to_string(kUsualDeadline))};
+                  "new or empty file for the names of unfit hosts, one per line; it stays empty if all hosts are fit"),
+      whole_option("deadline", "maximum seconds for each part of the check", between(1, 1'000'000),
+                   std::to_string(kUsualDeadline))};
 }
 
 // Checked first, because the result could not be kept otherwise.
@@ -36,14 +38,14 @@ void require_place_of_names(const std::string& path) {
   if (!path.empty() && !std::filesystem::is_directory(path, error) &&
       std::filesystem::is_directory(parent_directory(path), error))
     return;
-  throw_bad_input("--bad-hosts '", path, "' is no file that can be written; name one, in a folder that is there");
+  throw_bad_input("--bad-hosts '", path, "' is not a file that can be written; give a file in an existing folder");
 }
 
 // An existing list of host names may be something else, a hostfile for example.
 void refuse_what_is_written(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::is_empty(path, none)) return;
-  throw_bad_input("--bad-hosts ", path, " is there and not empty; name another file, or remove it");
+  throw_bad_input("--bad-hosts ", path, " exists and is not empty; remove it, or choose another file");
 }
 
 void keep_names(const std::string& path, const std::vector<HostFault>& faults) {
@@ -58,7 +60,7 @@ int run_preflight_command(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   outlive_failing_writes();
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
-    tell(fmt::format("shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs, or is not reached",
+    tell(fmt::format("shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs or cannot be reached",
                      expiry.section, expiry.seconds, expiry.key));
   });
   // With this deadline until the command line has been checked.
@@ -70,8 +72,8 @@ int run_preflight_command(const CommandLine& line) {
     if (parsed.config.reading_faults.empty()) {
       const int64_t wanted = parsed.integer("ranks", world->size());
       if (wanted != world->size()) {
-        throw_bad_input(world->size(), " ranks have found each other, --ranks says ", wanted,
-                        ": the launcher does not speak with the program's MPI; take mpirun, or srun --mpi=pmix");
+        throw_bad_input(world->size(), " ranks found each other, but --ranks is ", wanted,
+                        ": the launcher does not match the program's MPI; use mpirun, or srun --mpi=pmix");
       }
     }
     require_sound(parsed.config, world->size(), Use::train);
@@ -95,7 +97,7 @@ int run_preflight_command(const CommandLine& line) {
     }
     std::string text;
     for (const HostFault& fault : result.faults) text += fmt::format("\n  {}: {}", fault.host, fault.what);
-    if (!text.empty()) text = "hosts are not fit:" + text;
+    if (!text.empty()) text = "hosts are unfit:" + text;
     try {
       if (parsed.has("bad-hosts")) keep_names(parsed.text("bad-hosts"), result.faults);
     } catch (const std::exception& error) {
@@ -109,7 +111,8 @@ int run_preflight_command(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> preflight_commands() {
-  return {{"preflight", "", "are the hosts of a job fit for its run: files, clocks, disk, products, sums over groups",
+  return {{"preflight", "",
+           "checks the hosts of a job before a run: files, clocks, disk, matrix products, communication",
            "--config FILE [--KEY VALUE …] [--ranks N]", preflight_options(), true, run_preflight_command,
            "launch/local 4 preflight --config configs/quickstart.conf --ranks 4"}};
 }

@@ -90,8 +90,8 @@ std::string binding_warning(const std::vector<std::vector<int>>& processors, siz
   const size_t ranks = processors.size();
   if (used.size() >= processors_of_host) return "";
   return fmt::format(
-      "the launcher has bound the {} of {} to {} of its {} processors; to compute on all: mpirun --bind-to none, "
-      "or --map-by ppr:{}:node:PE={} --bind-to core; srun --cpu-bind=none",
+      "the launcher has bound the {} on {} to {} of its {} processors; to use all: mpirun --bind-to none, or --map-by "
+      "ppr:{}:node:PE={} --bind-to core; srun --cpu-bind=none",
       ranks == 1 ? "rank" : fmt::format("{} ranks", ranks), host_name(), used.size(), processors_of_host, ranks,
       std::max<size_t>(1, processors_of_host / ranks));
 }

@@ -24,21 +24,25 @@ namespace {
 constexpr double kMostThreads = 1'000'000;
 
 std::vector<CommandOption> self_test_options() {
-  CommandOption device = text_option("device", "cpu|cuda", "what is tested", "cpu");
+  CommandOption device = text_option("device", "cpu|cuda", "device to test", "cpu");
   device.choices = {"cpu", "cuda"};
   CommandOption size =
-      text_option("size", "small|full", "small: awkward shapes alone, for machines without a GPU", "full");
+      text_option("size", "small|full", "small: only awkward shapes, for machines without a GPU", "full");
   size.choices = {"small", "full"};
   return {device, size,
-          whole_option("threads", "per rank, 0 = processors it is bound to / ranks that share them",
+          whole_option("threads",
+                       "threads per rank; 0 = the processors it is bound to, divided by the ranks that share them",
                        between(0, kMostThreads), "0"),
-          whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), "600"), json_flag()};
+          whole_option("deadline", "maximum seconds for each part of the test", between(1, 1'000'000), "600"),
+          json_flag()};
 }
 
 int run_self_test_command(const CommandLine& line) {
   outlive_failing_writes();
   if (!kHasCuda && line.text("device") == "cuda") {
-    throw_bad_input("this build has no CUDA; for one: cmake --preset cuda && cmake --build --preset cuda (docs/gpu.md)");
+    throw_bad_input(
+        "this build does not support CUDA; to build one that does: cmake --preset cuda && cmake --build --preset cuda "
+        "(docs/gpu.md)");
   }
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
     std::cerr << fmt::format(
@@ -86,7 +90,8 @@ int run_self_test_command(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> self_test_commands() {
-  return {{"self-test", "", "is what this machine's device computes right, and how fast: kernels, training, ranks",
+  return {{"self-test", "",
+           "checks that this machine's device computes correctly, and how fast: kernels, training, communication",
            "[--device cpu|cuda] [--json]", self_test_options(), false, run_self_test_command,
            "shiftron self-test --device cuda"}};
 }

@@ -16,7 +16,7 @@ void open_standard_descriptors() {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;
     // open() returns the lowest free number, which is this one.
     if (open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
-      throw_crash("descriptor ", descriptor, " is closed, and /dev/null cannot be opened in its place");
+      throw_crash("descriptor ", descriptor, " is closed, and /dev/null cannot be opened instead");
   }
 }
 

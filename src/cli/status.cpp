@@ -25,7 +25,8 @@ namespace {
 
 std::vector<CommandOption> status_options() {
   return {directories("the run's directory"),
-          flag("follow", "again every two seconds, until the run is done or has failed; with --json a line each"),
+          flag("follow",
+               "refresh every two seconds until the run is done or has failed; with --json, print one line each time"),
           json_flag()};
 }
 
@@ -53,7 +54,7 @@ RunStatus status_of(const std::string& directory, RunStatusReader& reader) {
     }
   }
   RunStatus status = reader.read(steps, seconds_since_1970());
-  if (!fault.empty()) status.steps_fault = "its number of steps is not known: " + fault;
+  if (!fault.empty()) status.steps_fault = "the run's number of steps is unknown: " + fault;
   return status;
 }
 
@@ -75,7 +76,7 @@ int run_status(const CommandLine& line) {
     } catch (const std::exception& error) {
       if (!line.has("follow") || !status || !may_pass(error)) throw;  // the first look reports errors
       if (reader_of_stdout_has_left()) return 0;
-      tell(std::string("shiftron: ") + error.what() + "; --follow looks again");
+      tell(std::string("shiftron: ") + error.what() + "; --follow tries again");
       continue;
     }
     if (line.has("json")) {
@@ -94,7 +95,8 @@ int run_status(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> status_commands() {
-  return {{"status", "", "how a run stands: where, step, loss, pace, what was lost to restarts, out of its files alone",
+  return {{"status", "",
+           "shows the state of a run: hosts, step, loss, speed, time lost to restarts; reads only its files",
            "RUN [--follow] [--json]", status_options(), false, run_status, "shiftron status run --follow"}};
 }
 

@@ -25,18 +25,20 @@ std::vector<CommandOption> options_of_tokenizer_train() {
   CommandOption kind = text_option("kind", "KIND", "bpe or unigram", training.kind);
   kind.choices = {"bpe", "unigram"};
   return {input_files(),
-          required(whole_option("vocab", "tokens in all, with 256 bytes, newline, end of document and unknown",
+          required(whole_option("vocab", "vocabulary size, including 256 bytes, newline, end of document and unknown",
                                 between(1, kMostVocab))),
-          required(text_option("output", "FILE", "the model to write; an older one is replaced")),
+          required(text_option("output", "FILE", "tokenizer model to write; an existing one is replaced")),
           kind,
           document_separator(),
-          text_option("text-key", "KEY", "key of the text in JSONL lines", training.text_key),
+          text_option("text-key", "KEY", "JSON key of the text in JSONL lines", training.text_key),
           real_option("character-coverage",
-                      "share of the text's characters that get a token of their own; the others are written as bytes",
+                      "fraction of the text's characters that get a token of their own; the rest is encoded as bytes",
                       between(kLeastCoverage, 1), "0.9995"),
-          whole_option("sample-bytes", "of more text than this, an evenly spread part of about this size is used",
+          whole_option("sample-bytes",
+                       "maximum size of the training text in bytes; of more text, an evenly spread sample of about "
+                       "this size is used",
                        at_least(4096), std::to_string(training.sample_bytes)),
-          flag("verbose", "with the trainer's own log"),
+          flag("verbose", "print the log of the tokenizer's trainer"),
           json_flag()};
 }
 
@@ -56,7 +58,7 @@ void check_output(const std::string& output, const std::vector<InputFile>& input
   std::error_code ignored;
   if (std::filesystem::file_size(output, ignored) > 0 && !ignored && !is_tokenizer(output)) {
     throw_bad_input("--output ", output,
-                    " is there and no tokenizer's model, which alone is replaced; name another file");
+                    " exists and is not a tokenizer model, so it is not replaced; choose another file");
   }
 }
 
@@ -93,10 +95,10 @@ int train(const CommandLine& line) {
 }
 
 std::vector<CommandOption> inspect_options() {
-  CommandOption file = required(text_option("file", "FILE", "the model; the name may stand alone"));
+  CommandOption file = required(text_option("file", "FILE", "tokenizer model; --file can be omitted"));
   file.bare = true;
   return {file, whole_option("pieces", "list the first N tokens", between(0, kMostVocab), "0"),
-          text_option("text", "TEXT", "show how this text is cut into tokens"), json_flag()};
+          text_option("text", "TEXT", "show how this text is split into tokens"), json_flag()};
 }
 
 int inspect_tokenizer(const CommandLine& line) {
@@ -138,10 +140,9 @@ int inspect_tokenizer(const CommandLine& line) {
 }
 
 std::vector<CommandOption> export_options() {
-  CommandOption file = required(text_option("file", "FILE", "the model; the name may stand alone"));
+  CommandOption file = required(text_option("file", "FILE", "tokenizer model; --file can be omitted"));
   file.bare = true;
-  return {file,
-          required(text_option("output", "DIR", "directory to make, with tokenizer.json and tokenizer_config.json"))};
+  return {file, required(text_option("output", "DIR", "new directory for tokenizer.json and tokenizer_config.json"))};
 }
 
 int export_files(const CommandLine& line) {
@@ -162,14 +163,14 @@ int export_files(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> tokenizer_commands() {
-  return {{"tokenizer", "train", "makes a tokenizer from text", "--input FILE… --vocab N --output FILE",
-           options_of_tokenizer_train(), false, train,
-           "shiftron tokenizer train --input text/*.jsonl --vocab 4096 --output tokenizer.model"},
-          {"tokenizer", "inspect", "says what a tokenizer holds, and how it cuts a text", "FILE", inspect_options(),
-           false, inspect_tokenizer, "shiftron tokenizer inspect tokenizer.model --text 'Once upon a time'"},
-          {"tokenizer", "export", "writes the tokenizer as Hugging Face's libraries read it", "FILE --output DIR",
-           export_options(), false, export_files,
-           "shiftron tokenizer export tokenizer.model --output exported-tokenizer"}};
+  return {
+      {"tokenizer", "train", "makes a tokenizer from text", "--input FILE… --vocab N --output FILE",
+       options_of_tokenizer_train(), false, train,
+       "shiftron tokenizer train --input text/*.jsonl --vocab 4096 --output tokenizer.model"},
+      {"tokenizer", "inspect", "shows a tokenizer's content and how it splits a text", "FILE", inspect_options(), false,
+       inspect_tokenizer, "shiftron tokenizer inspect tokenizer.model --text 'Once upon a time'"},
+      {"tokenizer", "export", "writes a tokenizer for Hugging Face's libraries", "FILE --output DIR", export_options(),
+       false, export_files, "shiftron tokenizer export tokenizer.model --output exported-tokenizer"}};
 }
 
 }  // namespace shiftron::cli

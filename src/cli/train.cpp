@@ -41,20 +41,20 @@ constexpr double kLatestTime = 4'102'444'800;  // the end of the year 2099
 
 std::vector<CommandOption> options_of_train() {
   return {
-      flag("dry-run", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"),
-      whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)",
+      flag("dry-run", "do not train: print the plan, that is memory per rank and category, and communication per axis"),
+      whole_option("ranks",
+                   "number of ranks in the dry run (default: as many as were started; if only one, tp * cp * pp)",
                    between(1, kMostRanks)),
       flag("to-start",
-           "the dry run refuses what a start would: keys of data and of the run's directory that are missing, a device "
-           "that this build does not have, tasks whose files cannot be read"),
-      flag("json", "print the dry run as JSON"),
+           "in the dry run, also check what only a start needs: the keys for data and the run's directory, a device "
+           "that this build supports, readable task files"),
+      flag("json", "print the dry run's result as JSON"),
       text_option("draw", "FILE",
-                  "draw the dry run's schedule, what each stage does when, as SVG; an older drawing is replaced"),
-      whole_option(
-          "end-time",
-          "seconds since 1970 at which the job ends: what cannot end before is not begun, the run saves and returns 75",
-          between(1, kLatestTime)),
-      flag("profile", "time every kernel behind the first step: a table of rank 0 at the end")};
+                  "draw the pipeline schedule, what each stage does when, as SVG (with --dry-run); an existing drawing "
+                  "is replaced"),
+      whole_option("end-time", "when the job ends, in seconds since 1970: the run saves and exits with code 75 in time",
+                   between(1, kLatestTime)),
+      flag("profile", "time every kernel after the first step, and print a table for rank 0 at the end")};
 }
 
 nlohmann::ordered_json plan_json(const ParallelLayout& layout, const RankKind& kind) {
@@ -77,7 +77,7 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
                 const std::vector<RankKind>& kinds, const std::vector<std::string>& hosts) {
   std::cout << fmt::format("{} parameters ({:.4g} B), {} outside embedding and head\n", thousands(parameters.total),
                            static_cast<double>(parameters.total) / 1e9, thousands(parameters.outside_embedding));
-  std::cout << fmt::format("{} ranks: {}; {} microbatches a step and rank\n", layout.ranks(), text_of(layout),
+  std::cout << fmt::format("{} ranks: {}; {} microbatches per step and rank\n", layout.ranks(), text_of(layout),
                            microbatches_of_step(config, layout));
   std::cout << "\n" << layout_picture(config, layout, hosts);
   if (const std::string warning = host_warning(layout, hosts); !warning.empty()) std::cout << warning << "\n";
@@ -98,7 +98,7 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
     std::cout << "\n";
     std::cout << memory_table(most.planned);
     for (const auto& [name, cost] : most.planned.traffic()) {
-      std::cout << fmt::format("  {:<28} {:>7} calls {:>12.3f} MB a step\n", name, cost.calls,
+      std::cout << fmt::format("  {:<28} {:>7} calls {:>12.3f} MB per step\n", name, cost.calls,
                                static_cast<double>(cost.bytes) / 1e6);
     }
   }
@@ -169,8 +169,10 @@ std::string text_of(const Watchdog::Expiry& expiry, const std::string& rank) {
   std::string text = fmt::format("{} has been in \"{}\" for {:.0f} s, past its deadline ({})", rank, expiry.section,
                                  expiry.seconds, expiry.key);
   if (expiry.for_files) {
-    return text + fmt::format("; it waits for the file system: start again when that answers, or with a larger {}",
-                              expiry.key);
+    return text +
+           fmt::format(
+               "; it waits for the file system: run the same command again when that responds, or with a larger {}",
+               expiry.key);
   }
   return expiry.under_way.empty() ? text : text + "; it waits for " + expiry.under_way;
 }
@@ -188,7 +190,7 @@ void note_refusal(const RunConfig& config, int rank, const std::string& message,
                                ExitCode code) {
   if (message.empty()) throw Error("", code);
   if (!events.write_failure(static_cast<int>(code), message)) {
-    if (log.rank() != 0) log.info("error, told by another rank: " + message);
+    if (log.rank() != 0) log.info("error, also reported by another rank: " + message);
     leave_to_another(code);
   }
   log.error(log.rank() == 0 ? message : message + " (on " + host_name() + ")");  // the log's lines carry the rank
@@ -200,7 +202,7 @@ int run_train(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   if (parsed.has("dry-run")) return dry_run(parsed);
   for (const char* option : {"draw", "ranks", "to-start", "json"}) {
-    if (parsed.has(option)) throw_bad_input("--", option, " is of a plan, and this would train: give --dry-run too");
+    if (parsed.has(option)) throw_bad_input("--", option, " only applies to a plan; add --dry-run");
   }
   const RunConfig& config = parsed.config;
   outlive_failing_writes();
@@ -236,7 +238,7 @@ int run_train(const CommandLine& line) {
   });
   session.hear_failures(
       [&](int peer, int code) {
-        log.info(fmt::format("rank {} has ended with code {}: so does this one", peer, code));
+        log.info(fmt::format("this rank stops because rank {} ended with code {}", peer, code));
         std::_Exit(code);
       },
       watchdog);
@@ -296,7 +298,7 @@ int run_dump(const CommandLine& line) {
 std::vector<Command> train_commands() {
   return {{"train",
            "",
-           "trains a model, alone or under mpirun; --dry-run plans it",
+           "trains a model, on one rank or under mpirun; with --dry-run, only plans it",
            "--config FILE [--config FILE …] [--KEY VALUE …] [--dry-run]",
            options_of_train(),
            true,
@@ -306,9 +308,9 @@ std::vector<Command> train_commands() {
             "optimizer.learning_rate", "parallel.tp", "parallel.pp", "checkpoint.every", "device.kind"}},
           {"data",
            "dump",
-           "prints ids, targets and document starts of a training step as JSON",
+           "prints the ids, targets and document starts of a training step as JSON",
            "--config RUN/config.conf --step S",
-           {required(whole_option("step", "the step, from 1", between(1, kLargestCount)))},
+           {required(whole_option("step", "number of the step, from 1", between(1, kLargestCount)))},
            true,
            run_dump,
            "shiftron data dump --config run/config.conf --step 1"}};

@@ -132,10 +132,10 @@ std::string Benchmarks::warning_of(const std::vector<Answer>& answers, const Ben
 
 std::string Benchmarks::warning_of(const RequestTokens& tokens, int64_t max_length) const {
   if (tokens.shortened.empty()) return "";
-  return told(tokens.shortened, detail::concatenate("requests do not fit the ", max_length,
-                                                    " tokens that the model reads and makes at once, and lost their "
-                                                    "beginning, so that their figures mean little")) +
-         "; take fewer examples, or a model of longer texts";
+  return told(tokens.shortened,
+              detail::concatenate("requests do not fit into the model's ", max_length,
+                                  " tokens and were cut at the beginning, so their scores mean little")) +
+         "; use fewer examples, or a model with a longer context";
 }
 
 std::string Benchmarks::told(const std::vector<size_t>& requests, const std::string& what) const {
@@ -159,8 +159,7 @@ std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
     if (!std::isfinite(answers[i].log_likelihood)) requests.push_back(i);
   }
   if (requests.empty()) return "";
-  return told(requests, "answers are not finite numbers, and what is made of them means nothing") + "; " +
-         kWhyNotFinite;
+  return told(requests, "answers are not finite, so scores computed from them are meaningless") + "; " + kWhyNotFinite;
 }
 
 BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers, const Pieces& pieces) {
@@ -224,7 +223,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
     std::optional<Progress> progress;  // one at a time, for each metric with bootstrap errors
     const BenchmarkReport report = benchmarks.report(answers, [&](int64_t done, int64_t all) {
       if (!scoring.progress) return;
-      if (!progress) progress.emplace("errors", static_cast<uint64_t>(all), "thousand draws");
+      if (!progress) progress.emplace("standard errors", static_cast<uint64_t>(all), "thousand draws");
       progress->update(static_cast<uint64_t>(done));
       if (done == all) progress.reset();
     });

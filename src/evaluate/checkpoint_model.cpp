@@ -22,15 +22,15 @@ CheckpointModel open_checkpoint(const std::string& directory) {
 
 std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
   if (tokenizer.vocab_size() <= vocab) return "";
-  return detail::concatenate(name, " has ", tokenizer.vocab_size(), " tokens and the model ", vocab,
-                             ", so it is another model's");
+  return detail::concatenate(name, " has ", tokenizer.vocab_size(), " tokens, but the model has only ", vocab,
+                             ", so it belongs to another model");
 }
 
 Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name) {
   Tokenizer tokenizer(model_bytes, name);
   if (const std::string fault = vocab_fault(tokenizer, vocab, name); !fault.empty()) {
     throw_bad_input(fault, "; train with model.vocab=", tokenizer.vocab_size(),
-                    " or more, on a dataset in which shiftron data verify finds no fault");
+                    " or more, on a dataset that `shiftron data verify` accepts");
   }
   return tokenizer;
 }
@@ -39,7 +39,7 @@ Tokenizer tokenizer_of(const CheckpointModel& model) {
   if (model.content.tokenizer_model.empty()) {
     const SavedState state = saved_state(model.content.state_json, model.directory);
     const std::string why = state.without_tokenizer.empty()
-                                ? "what it was imported from brought none that this program reads"
+                                ? "it was imported without a tokenizer that this program can read"
                                 : state.without_tokenizer;
     throw_bad_input(model.directory, " has no tokenizer: ", why);
   }

@@ -11,7 +11,7 @@ namespace shiftron {
 
 // Ends a message about a number that is not finite.
 inline constexpr const char* kWhyNotFinite =
-    "a weight is not finite, or train.precision is too narrow; shiftron checkpoint export names such a weight";
+    "a weight is not finite, or train.precision is too low; `shiftron checkpoint export` names such a weight";
 
 struct CheckpointModel {
   std::string directory;        // of the step

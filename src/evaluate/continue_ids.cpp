@@ -12,21 +12,21 @@ namespace shiftron {
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document) {
   if (!model.content.tokenizer_model.empty()) {
     if (end_of_document) {
-      throw_bad_input("--end-of-document ", *end_of_document, " is said by the tokenizer of ", model.directory,
-                      " already; leave it out");
+      throw_bad_input("--end-of-document ", *end_of_document, " is not needed, because the tokenizer of ",
+                      model.directory, " defines it; omit it");
     }
     const Tokenizer tokenizer = tokenizer_of(model);
     return {tokenizer.vocab_size(), tokenizer.end_of_document(), tokenizer.model_bytes()};
   }
   if (!end_of_document) {
     throw_bad_input(model.directory,
-                    " has no tokenizer, which would say what ends a document; give --end-of-document I, the "
-                    "\"end_of_document\" in dataset.json of the data that it was trained on");
+                    " has no tokenizer to define what ends a document; give --end-of-document I, the "
+                    "\"end_of_document\" in dataset.json of its training data");
   }
   const int64_t size = model.config.model.vocab;
   if (*end_of_document >= size) {
-    throw_bad_input("--end-of-document ", *end_of_document, " is not within the vocabulary of ", size, " of ",
-                    model.directory, "; ids are 0 to ", size - 1);
+    throw_bad_input("--end-of-document ", *end_of_document, " is not in the vocabulary of ", model.directory,
+                    "; ids are 0 to ", size - 1);
   }
   return {size, *end_of_document, ""};
 }
@@ -35,11 +35,11 @@ std::vector<std::vector<int32_t>> read_prompts(const std::string& path, const To
   std::vector<std::vector<int32_t>> prompts;
   read_lines(recognise_inputs({path}), [&](const TextDocument& line) {
     TokenDocument prompt = parse_ids(line.text, line.place());
-    if (prompt.ids.empty()) throw_bad_input(prompt.where, ": no id; give at least one to continue");
+    if (prompt.ids.empty()) throw_bad_input(prompt.where, ": no ids; give at least one id to continue");
     refuse_foreign_ids(prompt.ids, vocabulary, prompt.where);
     prompts.push_back(std::move(prompt.ids));
   });
-  if (prompts.empty()) throw_bad_input(path, " has no prompt; give a line {\"ids\": [...]} for each");
+  if (prompts.empty()) throw_bad_input(path, " has no prompts; give a line {\"ids\": [...]} for each");
   return prompts;
 }
 

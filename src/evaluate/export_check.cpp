@@ -27,7 +27,7 @@ void fill(ParameterSet& set, TensorSource& source, StoredTypes types) {
   for (const auto& parameter : set.parameters()) {
     const ParameterSpec& spec = parameter->spec;
     const int index = source.find(TensorGroup::parameters, spec.name);
-    if (index < 0) throw_bad_input("parameters/", spec.name, " is missing in the checkpoint");
+    if (index < 0) throw_bad_input("parameters/", spec.name, " is missing from the checkpoint");
     const ManifestTensor& tensor = source.tensors()[static_cast<size_t>(index)];
     const bool is_taps = spec.group == DecayGroup::shift;  // taps are never rounded to bfloat16
     const SafetensorsType type = spec.shape.dims() == 1 ? types.norms : types.matrices;
@@ -54,7 +54,8 @@ ModelPieces pieces_of(const ModelConfig& model, const std::vector<int32_t>& ids)
           kTypes,
           {},
           {ids, {static_cast<int64_t>(ids.size())}},
-          {"to check an export, which computes a layer, or the head, in float64", "export on a machine with more"}};
+          {"to check an export, which computes one layer, or the head, at a time in float64",
+           "export on a machine with more memory"}};
 }
 
 }  // namespace

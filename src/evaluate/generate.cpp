@@ -33,8 +33,7 @@ bool are_finite(const std::vector<double>& logits, int64_t known) {
 }  // namespace
 
 NonFiniteLogits::NonFiniteLogits(int64_t tokens)
-    : Error(detail::concatenate("the model's logits behind ", tokens,
-                                " tokens are not finite numbers: ", kWhyNotFinite),
+    : Error(detail::concatenate("the model's logits after ", tokens, " tokens are not finite: ", kWhyNotFinite),
             ExitCode::bad_input) {}
 
 std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt,

@@ -33,8 +33,8 @@ std::vector<int32_t> candidates_of(const CheckpointModel& model, const RepeatOpt
   const int64_t vocab = model.config.model.vocab;
   const int64_t first = options.first_token.value_or(0), last = options.last_token.value_or(vocab - 1);
   if (first > last || last >= vocab) {
-    throw_bad_input("tokens ", first, " to ", last, " are no range of the model's vocabulary, 0 to ", vocab - 1,
-                    "; give another --first-token or --last-token");
+    throw_bad_input("tokens ", first, " to ", last, " are not a range of the model's vocabulary, 0 to ", vocab - 1,
+                    "; change --first-token or --last-token");
   }
   const std::set<int64_t> left_out = tokens_between_texts(model);
   std::vector<int32_t> candidates;
@@ -149,9 +149,10 @@ RepeatedTokens repeated_tokens(const CheckpointModel& model, const RepeatOptions
     if (period <= tokens.candidates && 2 * period <= longest) tokens.periods.push_back(period);
   }
   if (tokens.periods.empty()) {
-    throw_bad_input("scores need ", kPeriods[0], " different tokens, twice each: there are ", tokens.candidates,
-                    " to draw from, and ", model.directory, " was trained on sequences of ", longest,
-                    "; a wider range of --first-token and --last-token, or a run with longer sequences, can be scored");
+    throw_bad_input(
+        "scores need ", kPeriods[0], " different tokens, each twice, but there are ", tokens.candidates,
+        " to draw from, and ", model.directory, " was trained on sequences of ", longest,
+        " tokens; widen the range of --first-token and --last-token, or choose a run with longer sequences");
   }
   for (const int64_t period : tokens.periods) {
     for (int64_t sequence = 0; sequence < options.sequences; ++sequence) {
@@ -183,8 +184,8 @@ HeadReport score_heads(const CheckpointModel& model, const RepeatOptions& option
   }
   const Precision precision = model.config.train.precision == Precision::fp64 ? Precision::fp64 : Precision::fp32;
   ModelPieces pieces(shape, number_types(precision), {.threads = threads}, std::move(texts),
-                     {"to look at the heads, which takes a layer, or the head, at a time",
-                      "give fewer --sequences, or take a machine with more"});
+                     {"to score the heads, which loads one layer, or the output head, at a time",
+                      "give fewer --sequences, or use a machine with more memory"});
   StepReader reader(model.directory, check_step(model.directory));
   const StoredRows rows(reader, shape);
   const auto fill = [&](ParameterSet& set) {

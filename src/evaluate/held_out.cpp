@@ -52,23 +52,23 @@ std::vector<int64_t> sums_over_ranks(ControlPlane& world, const std::vector<int6
 // Refuses counts of zero, which results are divided by.
 void refuse_without_text(const HeldOutResult& counted, const std::string& dataset) {
   if (counted.targets == 0) {
-    throw_bad_input(dataset, " holds nothing to predict: its ", text_of_windows(counted),
+    throw_bad_input(dataset, " contains nothing to predict: its ", text_of_windows(counted),
                     " have no counted target; build it from documents with text");
   }
   if (counted.has_text && counted.bytes == 0) {
-    throw_bad_input(dataset, " holds no text to predict: the ", counted.targets, " counted targets of its ",
+    throw_bad_input(dataset, " contains no text to predict: the ", counted.targets, " counted targets of its ",
                     text_of_windows(counted), " are ends of documents; build it from longer documents");
   }
 }
 
 void refuse_non_finite(const HeldOutResult& counted, const std::string& directory) {
   if (std::isfinite(counted.loss)) return;
-  throw_bad_input("the loss of ", directory, " is no finite number: ", kWhyNotFinite);
+  throw_bad_input("the loss of ", directory, " is not finite: ", kWhyNotFinite);
 }
 
 void require_vocabulary(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
   if (data.vocab_size() <= model.config.model.vocab) return;
-  throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, the model of ", model.directory, " ",
+  throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, but the model of ", model.directory, " has only ",
                   model.config.model.vocab, "; build the dataset with the model's tokenizer");
 }
 
@@ -78,7 +78,7 @@ std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel
   const std::string& bytes = model.content.tokenizer_model;
   if (data.tokenizer_bytes().empty()) {
     if (!bytes.empty()) {
-      throw_bad_input(dataset, " has no tokenizer, ", model.directory,
+      throw_bad_input(dataset, " has no tokenizer, but ", model.directory,
                       " has one; build the dataset with --ids --tokenizer ", model.directory, "/tokenizer.model");
     }
     require_vocabulary(data, model, dataset);
@@ -86,12 +86,12 @@ std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel
   }
   Tokenizer own(bytes.empty() ? data.tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
   if (data.tokenizer_hash() != own.hash()) {
-    throw_bad_input(dataset, " was made with tokenizer ", data.tokenizer_hash(), ", the checkpoint with ", own.hash(),
-                    "; build the dataset with ", model.directory, "/tokenizer.model");
+    throw_bad_input(dataset, " was built with tokenizer ", data.tokenizer_hash(), ", but the checkpoint has ",
+                    own.hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
   }
   if (data.end_of_document() != own.end_of_document()) {
-    throw_bad_input(dataset, " ends documents by token ", data.end_of_document(), ", its tokenizer by ",
-                    own.end_of_document(), "; build the dataset anew");
+    throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but its tokenizer with ",
+                    own.end_of_document(), "; build the dataset again");
   }
   require_vocabulary(data, model, dataset);
   return own;

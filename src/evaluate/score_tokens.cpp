@@ -47,7 +47,7 @@ Pair encode_pair(const Request& request, const TokenRules& rules, const std::str
     if (continuation.front() == rules.prefix) continuation.erase(continuation.begin());
     if (continuation.empty()) {
       throw_bad_input(name, ": its continuation ", shown_end(request.continuation),
-                      " is the token alone that begins documents; give it a text to score");
+                      " is only the begin-of-document token; give it a text to score");
     }
     return {{rules.prefix}, std::move(continuation)};
   }
@@ -56,18 +56,16 @@ Pair encode_pair(const Request& request, const TokenRules& rules, const std::str
   const std::string continuation = request.context.substr(context.size()) + request.continuation;
   Pair pair{encode_text(context, rules), encode_text(context + continuation, rules)};
   if (pair.context.empty()) {
-    throw_bad_input(
-        name,
-        ": its context is white space alone, and nothing is put in front of it; give it a context, or none, or "
-        "put a token in front (--bos 1)");
+    throw_bad_input(name,
+                    ": its context is only white space, and no token precedes it; give it a text, omit it, or put a "
+                    "token in front (--bos 1)");
   }
   const size_t behind = std::min(pair.context.size(), pair.continuation.size());
   pair.continuation.erase(pair.continuation.begin(), pair.continuation.begin() + static_cast<int64_t>(behind));
   if (pair.continuation.empty() && rules.boundary_fallback) pair.continuation = rules.encode(continuation);
   if (pair.continuation.empty()) {
     throw_bad_input(name, ": its continuation ", shown_end(continuation), " merges into the end of its context ",
-                    shown_end(context),
-                    ", so that no token is left to score; with --boundary-fallback it is encoded alone");
+                    shown_end(context), ", so no token is left to score; --boundary-fallback encodes it alone");
   }
   return pair;
 }
@@ -102,7 +100,7 @@ std::vector<ScoreTokens> score_tokens(const Request& request, const TokenRules& 
   const auto scored = static_cast<int64_t>(pair.continuation.size());
   if (scored > rules.max_length) {
     throw_bad_input(name, ": its continuation of ", scored, " tokens is longer than the ", rules.max_length,
-                    " that the model reads at once (--max-length); shorten it, or score it as a rolling text");
+                    " tokens of the longest input (--max-length); shorten it, or score it as a rolling text");
   }
   ScoreTokens tokens{.input = std::move(pair.context), .first = 0, .targets = pair.continuation};
   tokens.input.insert(tokens.input.end(), pair.continuation.begin(), pair.continuation.end() - 1);
@@ -115,8 +113,8 @@ PromptTokens prompt_tokens(const Request& request, const TokenRules& rules, cons
   const int64_t room = rules.max_length - request.generation.most_tokens;
   if (room <= 0) {
     throw_bad_input(name, ": ", request.generation.most_tokens,
-                    " tokens are to be made, which leaves no room for a prompt within ", rules.max_length,
-                    " (--max-length); ask for fewer");
+                    " tokens are to be generated, which leaves no room for a prompt within ", rules.max_length,
+                    " (--max-length); generate fewer");
   }
   PromptTokens tokens{.input = encode_text(request.context, rules)};
   if (tokens.input.empty()) tokens.input = {rules.prefix};

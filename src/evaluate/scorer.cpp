@@ -130,8 +130,8 @@ RequestTokens tokens_of(const std::vector<Request>& requests, const Tokenizer& t
                         int64_t max_length) {
   std::optional<Progress> progress;
   if (options.progress) progress.emplace("tokens", 0, "bytes");
-  const TokenRules rules = token_rules(tokenizer, options.beginning, max_length, options.boundary_fallback,
-                                       progress ? &*progress : nullptr);
+  const TokenRules rules =
+      token_rules(tokenizer, options.beginning, max_length, options.boundary_fallback, progress ? &*progress : nullptr);
   RequestTokens tokens;
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].kind == RequestKind::generate) {
@@ -170,8 +170,7 @@ RequestTokens Scorer::tokens(const std::vector<Request>& requests, const ScorerO
     const int64_t max_length = max_length_of(options, config_);
     if (live_ != nullptr && max_length > config_.train.sequence_length) {
       throw_bad_input("max_length ", max_length, " is more than the ", config_.train.sequence_length,
-                      " tokens of train.sequence_length, which is all that a run evaluates on its way; evaluate a "
-                      "saved step instead");
+                      " tokens of train.sequence_length, the limit during training; evaluate a saved step instead");
     }
     ScorerOptions told = options;
     told.progress = options.progress && world_.rank() == 0;

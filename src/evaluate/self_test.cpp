@@ -41,7 +41,8 @@ void run_part(const SelfTestOptions& options, const std::string& part, SelfTestR
 bool all_devices_work(Stream& stream, HostCommunicator& world, SelfTestReport& report) {
   const std::string fault = device_fault(stream);
   const bool works = fault.empty();
-  if (!works) add_stopped(kOfAllRanks, "left out by all ranks, as this one's device no longer works: " + fault, report);
+  if (!works)
+    add_stopped(kOfAllRanks, "skipped by all ranks, because this rank's device no longer works: " + fault, report);
   return ranks_alike(world, works ? "works" : "fails").count == world.size() && works;
 }
 

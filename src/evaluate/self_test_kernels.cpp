@@ -16,8 +16,9 @@ using namespace kernel_testing;
 namespace {
 
 constexpr const char* kKernelsReason =
-    "kernels: 2 · max(own, u + (8 + √n) ε), own = error of the specification in the same type, u = one rounding of the "
-    "result, ε = unit roundoff of the sums' type, n = terms of the largest sum; against plain loops in float64";
+    "kernels: 2 · max(own, u + (8 + √n) ε), own = error of the reference implementation in the same type, u = one "
+    "rounding of the result, ε = unit roundoff of the sums' type, n = terms of the largest sum; compared with plain "
+    "loops in float64";
 
 // Shapes as in training: packed rows, several blocks per grid, heads that libraries support.
 void add_training_cases(std::vector<KernelCase>& cases) {
@@ -74,7 +75,7 @@ void check_kernels(Stream& stream, const std::vector<KernelCase>& cases, const s
       } catch (const std::exception& exception) {
         std::string told = under_way + ": " + as_error(exception).what();
         works = device_fault(stream).empty();
-        if (!works) told += fmt::format("; the {} cases behind it were not begun", cases.size() - i - 1);
+        if (!works) told += fmt::format("; the {} cases after it were not run", cases.size() - i - 1);
         thrown.emplace_back(none).add(told, NAN, 0);
         if (!works) break;
       }

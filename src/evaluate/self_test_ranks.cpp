@@ -18,7 +18,7 @@ using kernel_testing::Owned;
 namespace {
 
 constexpr const char* kRanksReason =
-    "communicators: 0, the values are small whole numbers whose sums every type holds exactly in any order";
+    "communicators: 0, because the values are small whole numbers whose sums are exact in every type and order";
 constexpr int kMostRanksInBfloat16 = 32;  // sums of more would not be exact
 
 double value(int rank, int64_t index) {

@@ -165,7 +165,7 @@ std::string verdict(const SelfTestReport& report) {
                         check.error, check.bound, check.worst);
   }
   return text +
-         "next: train nothing on this device with this build; give the same command --json and report its output";
+         "next: do not train on this device with this build; run the same command with --json and report its output";
 }
 
 }  // namespace shiftron

@@ -14,9 +14,8 @@ namespace {
 constexpr int64_t kSteps = 3;
 constexpr const char* kTrainingReason =
     "training: loss k u, gradient norm 10 k u, u = unit roundoff of the activations, k = 32 in fp32 (a loss is a mean "
-    "of rows through all layers), 2 in bf16 (roundings of single activations average out); step s holds the s − 1 "
-    "updates "
-    "before it; against the CPU's plain loops in the same precision";
+    "of rows through all layers), 2 in bf16 (roundings of single activations average out); step s includes the s − 1 "
+    "updates before it; compared with the CPU's plain loops in the same precision";
 
 // Random tokens, in documents of five rows.
 void read_samples(const RunConfig& config, int64_t first, HostBatch& batch) {

@@ -55,7 +55,7 @@ class StepBenchmarks : public StepEvaluation {
     all_agree(world,
               [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, told, config.train.sequence_length); });
     if (leads()) {
-      log.info(fmt::format("benchmarks {}: {} requests, every {} steps", config.evaluation.tasks,
+      log.info(fmt::format("benchmarks {}: {} requests every {} steps", config.evaluation.tasks,
                            benchmarks_.requests().size(), config.evaluation.every));
       const std::string warning = benchmarks_.warning_of(tokens_, config.train.sequence_length);
       if (!warning.empty()) log.warning(warning);
@@ -127,7 +127,8 @@ class StepBenchmarks : public StepEvaluation {
       report.write(evaluations_of(directory) + "/" + step_name(step),
                    facts_of(model, options_, tokenizer_, code_version_, began));
     } catch (const std::exception& error) {  // a full disk does not end the run
-      log_.warning(fmt::format("{}; the report of the benchmarks at step {} is lost", as_error(error).what(), step));
+      log_.warning(fmt::format("{}; the report of the benchmarks at step {} could not be written and is lost",
+                               as_error(error).what(), step));
     }
     benchmarks_.take_back(std::move(report));
     return values;

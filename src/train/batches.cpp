@@ -65,7 +65,7 @@ int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int
     begin += evaluated[source];
     before += windows[source];
   }
-  throw_crash("sequence ", index, " of ", count, " is of no source");
+  throw_crash("sequence ", index, " of ", count, " belongs to no data source");
 }
 
 int64_t evaluation_sequences(const RunConfig& config, const Loader& loader) {
@@ -107,8 +107,8 @@ int evaluation_batch_count(int64_t sequences, int64_t round) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   const int64_t count = (sequences + round - 1) / round;
   if (count > kMost) {
-    throw_bad_input("an evaluation of ", sequences, " windows is ", count, " batches, the most are ", kMost,
-                    "; raise train.micro_batch, or give a part of the data");
+    throw_bad_input("an evaluation of ", sequences, " windows has ", count, " batches; the maximum is ", kMost,
+                    "; raise train.micro_batch, or evaluate on less data");
   }
   return static_cast<int>(count);
 }

@@ -53,7 +53,8 @@ std::vector<StepFile> files_to_write(const std::vector<ManifestTensor>& tensors,
   }
   for (const auto& [path, type] : types) {
     if (!planned.contains(path)) {
-      throw_bad_input(step_directory, " holds ", path, ", which the model of its configuration does not have");
+      throw_bad_input(step_directory, " contains ", path,
+                      ", which is not a parameter of the model in its configuration");
     }
   }
   std::erase_if(files, [](const StepFile& file) { return file.boxes.empty(); });
@@ -85,7 +86,7 @@ LayoutWords read_layout_words(const std::string& text) {
     } else if (!values.empty()) {
       values.back().second += "," + part;
     } else {
-      throw_bad_input("--layout '", text, "': '", part, "' has no key before it; write tp=4,pp=2,dp=8");
+      throw_bad_input("--layout '", text, "': '", part, "' is not KEY=VALUE; write for example tp=4,pp=2,dp=8");
     }
   }
   std::set<std::string> seen;
@@ -158,8 +159,8 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
                      });
   if (casts && keeps_moments) {
     throw_bad_input(
-        "--precision casts parameters, and training could not go on from that bit by bit: give "
-        "--drop-optimizer too, or leave --precision out");
+        "--precision casts the parameters, so training could not resume bit for bit; add --drop-optimizer, or omit "
+        "--precision");
   }
   nlohmann::json state = nlohmann::json::parse(content.state_json);
   state["configuration"] = nlohmann::json::parse(to_json(config));

@@ -99,8 +99,8 @@ std::string bind_near_gpu(ControlPlane& world, const std::string& host, const st
   const std::vector<int> taken = processors_near_device(ranks, here);
   if (taken.empty() || !bind_process(taken)) return "";
   cpu.threads = std::min(cpu.threads, static_cast<int>(taken.size()));
-  return fmt::format("bound to processors {} in place of {}: its GPU {} is next to them, on NUMA node {}",
-                     list_of(taken), list_of(own), bus, ranks[here].device->node);
+  return fmt::format("bound to processors {} instead of {}: they are on NUMA node {}, next to this rank's GPU {}",
+                     list_of(taken), list_of(own), ranks[here].device->node, bus);
 }
 
 }  // namespace
@@ -121,8 +121,8 @@ std::string sharing_warning(const DevicesOfHosts& hosts) {
   }
   if (told.empty()) return "";
   return "more ranks than GPUs on " + told +
-         ": what they exchange goes through sockets, slowly; start as many as there are GPUs, or look at nvidia-smi "
-         "there";
+         ": these ranks exchange data through sockets, which is slow; start one rank per GPU, or check nvidia-smi on "
+         "these hosts";
 }
 
 bool chooses_products(const RunConfig& config) {

@@ -99,12 +99,15 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
   const Coordinates at = layout.coordinates(rank);
   const bool on_gpu = config.device.kind == DeviceChoice::cuda;
   std::string text = fmt::format(
-      "not enough memory on the {} of rank {} on {} (tp {}, pp {}, dp {}): {} are planned{}, {} of {} are free, "
-      "{} are missing{}. The plan:\n{}",
+      "not enough memory on the {} of rank {} on {} (tp {}, pp {}, dp {}): {} planned{}, {} of {} free, {} missing{}. "
+      "The plan:\n{}",
       on_gpu ? "device" : "host", rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed),
-      room.ranks == 1 ? "" : fmt::format(", {} by the {} others there", gigabytes(room.planned_beside), room.ranks - 1),
+      room.ranks == 1 ? ""
+                      : fmt::format(", {} more for its other {} ranks", gigabytes(room.planned_beside), room.ranks - 1),
       gigabytes(room.available), gigabytes(room.total), gigabytes(needed + room.planned_beside - room.available),
-      is_beyond(planned, room) ? "" : ", which others hold at present: start again once they are free, or take less",
+      is_beyond(planned, room)
+          ? ""
+          : ", which other processes use now: start again once they have freed it, or reduce the plan",
       memory_table(planned));
   std::string less;
   for (const Change& change : changes_of(config)) {
@@ -114,13 +117,13 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
     less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(bytes),
                         bytes * room.ranks > room.available ? " *" : "");
   }
-  if (!less.empty()) text += "As many ranks would need less with (*: still too much):\n" + less;
+  if (!less.empty()) text += "With the same number of ranks, these would need less (*: still too much):\n" + less;
   return text + fmt::format(
-                    "With more {} a larger parallel.tp or parallel.pp helps too. {}shiftron train --dry-run "
-                    "counts other plans",
+                    "With more {}, a larger parallel.tp or parallel.pp also helps. {}`shiftron train --dry-run` shows "
+                    "the memory of other plans",
                     on_gpu ? "ranks" : "hosts",
-                    on_gpu ? fmt::format("device.reserve ({} MiB) is an estimate of what CUDA and its libraries "
-                                         "take, NCCL another one; ",
+                    on_gpu ? fmt::format("The plan includes estimates: device.reserve ({} MiB) for CUDA and its "
+                                         "libraries, and the memory of NCCL. ",
                                          config.device.reserve)
                            : "");
 }
@@ -182,10 +185,10 @@ int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, con
     if (stream.device != DeviceKind::cuda) return 0;
     const cuda::DeviceRoom device = cuda::device_room();
     const RoomOfRank room{.available = device.available / ranks_of_memory, .total = device.total / ranks_of_memory};
-    log.info(fmt::format("of {} bytes of this rank's device{} {} are free, {} are planned:\n{}",
-                         thousands(device.total),
-                         ranks_of_memory > 1 ? fmt::format(", which {} ranks share,", ranks_of_memory) : "",
-                         thousands(room.available), thousands(planned.memory_total()), memory_table(planned)));
+    log.info(fmt::format("memory of this rank's device{}: {} bytes, {} free, {} planned:\n{}",
+                         ranks_of_memory > 1 ? fmt::format(", shared by {} ranks", ranks_of_memory) : "",
+                         thousands(device.total), thousands(room.available), thousands(planned.memory_total()),
+                         memory_table(planned)));
     require_room(world, config, layout, stream.cpu.threads, planned, room);
     return room.available;
   }
@@ -201,21 +204,22 @@ void require_room_beside_groups(ControlPlane& world, const RunConfig& config, in
     const int64_t taken = std::max<int64_t>(free - available, 0);
     const auto planned_of_nccl = planned.memory().find(kNcclMemory);
     const int64_t expected = planned_of_nccl == planned.memory().end() ? 0 : planned_of_nccl->second;
-    log.info(fmt::format("communicators took {} bytes of this rank's device, {} were expected, {} are free",
+    log.info(fmt::format("communicators use {} bytes of this rank's device ({} expected); {} are free",
                          thousands(taken), thousands(expected), thousands(available)));
     const int64_t reserve = config.device.reserve << 20;
     const int64_t missing = planned.memory_total() - expected - reserve - available;
     all_agree(world, [&] {
       if (missing <= 0) return;
       const char* const connects = std::getenv("NCCL_RUNTIME_CONNECT");
-      throw_bad_input("not enough memory on the device beside NCCL on ", host_name(), ": its communicators took ",
-                      gigabytes(taken), ", ", gigabytes(expected), " were expected, device.reserve leaves ",
-                      gigabytes(reserve), " to it and to CUDA, ", gigabytes(missing), " are missing; ",
+      throw_bad_input("not enough device memory next to NCCL on ", host_name(), ": its communicators use ",
+                      gigabytes(taken), ", ", gigabytes(expected), " expected, device.reserve leaves ",
+                      gigabytes(reserve), " for them and CUDA, ", gigabytes(missing), " missing; ",
                       connects != nullptr && connects == std::string("0")
-                          ? "unset NCCL_RUNTIME_CONNECT, which is 0 and has NCCL take memory for what no step does; or "
+                          ? "unset NCCL_RUNTIME_CONNECT, whose value 0 makes NCCL reserve memory that no step uses; or "
                           : "",
                       "set device.reserve=", (reserve + missing) / (1 << 20) + 1,
-                      " or more, and the run says before its start what would need less, or ", kLessOfNccl);
+                      " or more, so that the run prints at its start which settings need less memory; or ",
+                      kLessOfNccl);
     });
   }
 }

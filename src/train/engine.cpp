@@ -49,7 +49,7 @@ int64_t bytes_of_largest(const std::string& kind, const std::vector<int>& chunks
   int64_t bytes = 0;
   for (const int chunk : chunks) {
     const auto peak = peaks.find(arena_name(kind, chunk));
-    CHECK(peak != peaks.end(), "the plan has no ", arena_name(kind, chunk));
+    CHECK(peak != peaks.end(), "the memory plan does not contain ", arena_name(kind, chunk));
     bytes = std::max(bytes, peak->second);
   }
   return bytes;
@@ -171,7 +171,7 @@ void Engine::end() noexcept {
     try {
       return finish(stream_);
     } catch (const std::exception& error) {
-      tell(std::string("work that was under way failed: ") + error.what());
+      tell(std::string("pending device work failed: ") + error.what());
     }
   }
   groups_.abandon();  // first: a queue that cannot discard its work waits for them

@@ -94,9 +94,10 @@ std::vector<GpuRemark> odd_gpus(const std::vector<RankGpu>& gpus) {
     const auto& of_fact = counts.at(fact);
     const auto most = std::ranges::max_element(of_fact, {}, [](const auto& entry) { return entry.second; });
     const bool is_odd = 2 * most->second > static_cast<int>(gpus.size());
-    remarks.push_back({host, fmt::format("{} of the GPU{} of its rank{} {} is {}, {} have {} (nvidia-smi)", fact,
-                                         ranks.size() == 1 ? "" : "s", ranks.size() == 1 ? "" : "s",
-                                         fmt::join(ranks, ", "), value, is_odd ? "most" : "others", most->first)});
+    remarks.push_back(
+        {host, fmt::format("the GPU{} of its rank{} {}: {} is {}, {} have {} (nvidia-smi)",
+                           ranks.size() == 1 ? "" : "s", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), fact,
+                           value, is_odd ? "most" : "others", most->first)});
   }
   return remarks;
 }
@@ -106,11 +107,9 @@ std::vector<GpuRemark> gpus_with_errors(const std::vector<RankGpu>& gpus) {
   for (const RankGpu& gpu : gpus) {
     const auto errors = gpu.facts.find(kMemoryErrors);
     if (errors == gpu.facts.end() || std::strtoll(errors->second.c_str(), nullptr, 10) <= 0) continue;
-    remarks.push_back(
-        {gpu.host,
-         fmt::format("the memory of the GPU of its rank {} has had {} errors that ECC could not correct since "
-                     "its driver started: reset the GPU or replace it (nvidia-smi -q -d ECC)",
-                     gpu.local_rank, errors->second)});
+    remarks.push_back({gpu.host, fmt::format("the GPU of its rank {} has had {} uncorrectable ECC memory errors since "
+                                             "its driver was loaded: reset or replace the GPU (nvidia-smi -q -d ECC)",
+                                             gpu.local_rank, errors->second)});
   }
   return remarks;
 }

@@ -67,7 +67,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   made.step = write_step(source, step, run.checkpoints(), write);
   if (foreign.precision != Precision::fp64) {
     made.warning = overflow_warning(sizes.longest_activation(foreign.model),
-                                    "look at the weights in " + foreign.from + ", or give train --train.precision fp64");
+                                    "check the weights in " + foreign.from + ", or train with --train.precision fp64");
   }
   if (options.tell) options.tell(made);
   run.done();

@@ -214,9 +214,10 @@ std::string host_warning(const ParallelLayout& layout, const std::vector<std::st
     }
   }
   if (divided == 0) return "";
-  return std::to_string(divided) + " of " + std::to_string(groups) + " tensor-parallel groups lie on several hosts (" +
+  return std::to_string(divided) + " of " + std::to_string(groups) + " tensor-parallel groups span several hosts (" +
          first +
-         "): every layer waits for the network; see parallel.tp, parallel.rank_order, and where ranks are placed";
+         "): every layer waits for the network; check parallel.tp, parallel.rank_order and how the launcher places "
+         "ranks";
 }
 
 }  // namespace shiftron

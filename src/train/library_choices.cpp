@@ -33,13 +33,13 @@ std::string choose_algorithms(const RunConfig& config, Trainer& trainer, const B
   if (libraries.choices().empty()) return {};
   const std::string fault = kept.empty() ? "" : adopt(libraries, kept, source);
   if (!fault.empty() && world.rank() == 0) {
-    log.warning(fmt::format("{}; they are chosen anew, so bits may differ", fault));
+    log.warning(fmt::format("{}; algorithms are selected again, so results may differ in the last bits", fault));
   }
   libraries.time_candidates(config.train.deterministic == Deterministic::off);
   trainer.warm_up(read);
   libraries.time_candidates(false);
   for (const std::string& refusal : libraries.refusals()) {
-    log.warning(fmt::format("served by slower kernels of our own: {}", refusal));
+    log.warning(fmt::format("using Shiftron's own slower kernels instead: {}", refusal));
   }
   for (const std::string& one : libraries.untimed()) log.info("not timed: " + one);
   return agree_on_choices(world, libraries);

@@ -24,14 +24,14 @@ NewRun::NewRun(const std::string& directory, const std::string& request, Log& lo
   made_before_ = step_made_before();
   if (!made_before_.empty()) return;
   if (!steps.empty()) {
-    throw_bad_input(steps.front().path, " is there already; nothing is overwritten: choose another --output");
+    throw_bad_input(steps.front().path, " already exists and is not overwritten; choose another --output");
   }
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
     if (name == DirectoryLock::kName || entry.path() == checkpoints() || entry.path() == config_file()) continue;
     if (entry.path() == request_file()) continue;
-    throw_bad_input("--output ", directory, " is there already and holds ", name,
-                    ", which no interrupted command left; name a new directory");
+    throw_bad_input("--output ", directory, " already contains ", name,
+                    ", which is not left from an interrupted run of this command; choose a new directory");
   }
 }
 
@@ -71,7 +71,7 @@ bool NewRun::is_known_to_be_empty() const noexcept {
 
 void NewRun::require_config(const std::string& text) const {
   if (fs::exists(config_file()) && read_file(config_file(), kLargestConfiguration) != text) {
-    throw_bad_input(config_file(), " belongs to another run: choose another --output");
+    throw_bad_input(config_file(), " belongs to another run; choose another --output");
   }
 }
 

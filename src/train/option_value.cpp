@@ -16,7 +16,7 @@ std::string number_fault(const std::string& text, Number& value, const char* kin
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, read);
   if (result.ptr != end || result.ec == std::errc::invalid_argument) return kind;
-  if (result.ec != std::errc{}) return "is a number too large, or too near to 0, to be held";
+  if (result.ec != std::errc{}) return "is too large or too close to 0 for a floating-point number";
   if constexpr (std::is_floating_point_v<Number>) {
     if (!std::isfinite(read)) return kind;
   }
@@ -26,7 +26,7 @@ std::string number_fault(const std::string& text, Number& value, const char* kin
 
 template <typename Number>
 bool read_number(const std::string& text, Number& value) {
-  return number_fault(text, value, "is no number").empty();
+  return number_fault(text, value, "is not a number").empty();
 }
 
 std::vector<std::string> split_at_commas(const std::string& text) {
@@ -98,7 +98,7 @@ std::string read_value(const std::string& text, Betas& value) {
 std::string read_value(const std::string& text, ResumeChoice& value) {
   using Kind = ResumeChoice::Kind;
   ResumeChoice read{.kind = text == "auto" ? Kind::automatic : text == "never" ? Kind::never : Kind::step, .step = 0};
-  if (read.kind == Kind::step && !read_number(text, read.step)) return "is not one of auto, never, a step's number";
+  if (read.kind == Kind::step && !read_number(text, read.step)) return "is not one of auto, never, or a step number";
   value = read;
   return "";
 }
@@ -119,7 +119,7 @@ std::string read_value(const std::string& text, StageRecompute& value) {
   std::vector<RecomputeKind> read;
   for (const std::string& part : split_at_commas(text)) {
     const std::string fault = read_value<RecomputeKind>(part, read.emplace_back());
-    if (!fault.empty()) return fault + ", nor such of each stage as in full,selective,none,none";
+    if (!fault.empty()) return fault + ", nor a list of these for all stages as in full,selective,none,none";
   }
   value = StageRecompute(read);
   return "";
@@ -141,7 +141,7 @@ std::string read_value(const std::string& text, std::vector<DataSource>& value) 
   if (colon != std::string::npos && text.find('/', colon) == std::string::npos) {
     source.directory = text.substr(0, colon);
     if (!read_number(text.substr(colon + 1), source.weight) || source.weight <= 0) {
-      return "has a weight that is no positive number (form: path:weight)";
+      return "has a weight that is not a positive number (form: path:weight)";
     }
   }
   value.push_back(source);

@@ -12,9 +12,9 @@
 namespace shiftron {
 
 const char* const kLogitsAreEqual =
-    "the loss is that of equal logits for every target, ln(model.vocab): the model predicts nothing, probably because "
-    "its activations overflow in float32 and RMS norms divide them by infinity; go back to a step from before that, "
-    "with a lower optimizer.learning_rate, or look at the weights that were imported";
+    "the loss is ln(model.vocab), as if all logits were equal: the model predicts nothing, probably because its "
+    "activations overflow in float32 and RMSNorm divides them by infinity; start a new run from an earlier step with a "
+    "lower optimizer.learning_rate, or check the imported weights";
 
 bool are_logits_equal(double loss, int64_t vocab) {
   const double equal = std::log(static_cast<double>(vocab));
@@ -32,8 +32,8 @@ std::string zero_gradient_warning(int64_t step, const StepResult& result, const 
   }
   if (groups.empty()) return "";
   std::string text = fmt::format(
-      "step {}: the gradient of {} is exactly 0, although {} targets were counted: nothing is learned there", step,
-      result.gradient_norm == 0 ? "all parameters" : groups, result.counted);
+      "step {}: the gradient of {} is exactly 0 although {} targets were counted, so these parameters do not learn",
+      step, result.gradient_norm == 0 ? "all parameters" : groups, result.counted);
   if (are_logits_equal(result.loss, model.vocab)) text += std::string("; ") + kLogitsAreEqual;
   return text;
 }
@@ -86,8 +86,8 @@ double WeightSizes::longest_activation(const ModelConfig& model) const {
 std::string overflow_warning(double longest_activation, const std::string& advice) {
   if (longest_activation <= kLargestNorm) return "";
   return fmt::format(
-      "the weights are so large that activations may reach {:.1e}; above {:.1e} float32 does not hold their squares, "
-      "RMS norms return 0, and nothing is predicted or learned; {}",
+      "the weights are so large that activations may reach {:.1e}; above {:.1e} their squares overflow in float32, "
+      "RMSNorm returns 0, and the model neither predicts nor learns; {}",
       longest_activation, kLargestNorm, advice);
 }
 

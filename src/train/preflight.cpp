@@ -79,7 +79,7 @@ std::string write_probe(const std::string& directory, const std::string& name) {
     file.close();
     return "";
   } catch (const std::exception& error) {
-    return fmt::format("it cannot write into {}: {}", directory, error.what());
+    return fmt::format("it cannot write to {}: {}", directory, error.what());
   }
 }
 
@@ -142,7 +142,7 @@ void judge_devices(const DevicesOfHosts& hosts, std::vector<HostFault>& faults, 
     if (all_share)
       warnings.push_back({host, of.text()});
     else
-      faults.push_back({host, of.text() + ", other hosts have one for each: look at nvidia-smi there"});
+      faults.push_back({host, of.text() + ", but other hosts have one GPU per rank: check nvidia-smi there"});
   }
 }
 
@@ -172,24 +172,23 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
   std::set<std::string> told_slow;
   for (const RankReport& report : reports) {
     if (report.wrong_products > 0) {
-      faults.push_back({report.host, fmt::format("{} elements of a matrix product on its rank {} are wrong",
+      faults.push_back({report.host, fmt::format("a matrix product on its rank {1} has {0} wrong elements",
                                                  report.wrong_products, report.local_rank)});
     }
     if (!report.device_fault.empty()) {
       faults.push_back({report.host, fmt::format("on its rank {}: {}", report.local_rank, report.device_fault)});
     } else if (report.operations < kLeastShareOfSpeed * rate && told_slow.insert(report.host).second) {
-      warnings.push_back(
-          {report.host, fmt::format("products on its rank {} run at {:.0f} GFLOP/s, the median at {:.0f}",
-                                    report.local_rank, report.operations / 1e9, rate / 1e9)});
+      warnings.push_back({report.host, fmt::format("its rank {} multiplies at {:.0f} GFLOP/s, but the median is {:.0f}",
+                                                   report.local_rank, report.operations / 1e9, rate / 1e9)});
     }
     if (!report.data_fault.empty()) {
-      faults.push_back({report.host, fmt::format("its rank {} lacks data that others have: {}", report.local_rank,
-                                                 report.data_fault)});
+      faults.push_back({report.host, fmt::format("its rank {} cannot open data that other hosts can: {}",
+                                                 report.local_rank, report.data_fault)});
     }
     if (report.local_rank != 0) continue;
     for (const auto& [name, hash] : report.files) {
       if (hash != commonest(variants.at(name))) {
-        faults.push_back({report.host, name + " is not that of the other hosts: install the same version everywhere"});
+        faults.push_back({report.host, name + " differs from the other hosts': install the same version everywhere"});
       }
     }
     if (std::abs(report.clock - clock) > kMostClockSkew) {
@@ -209,9 +208,9 @@ std::string fault_of_unseen(const std::string& directory, size_t written, const 
   if (unseen.empty() || 2 * unseen.size() < written) return "";
   const bool is_alone = unseen.size() + 1 == written;
   if (is_alone && written > 2)
-    return fmt::format("its {} is not that of the other hosts: it must lie on a shared file system", directory);
+    return fmt::format("its {} is not the other hosts' directory: it must be on a shared file system", directory);
   const std::string others = unseen.size() > 1 ? fmt::format(" and {} more hosts have", unseen.size() - 1) : " has";
-  return fmt::format("{} does not show what {}{} written: it must lie on a shared file system", directory,
+  return fmt::format("{} does not show what {}{} written: it must be on a shared file system", directory,
                      unseen.front(), others);
 }
 
@@ -234,13 +233,14 @@ std::string look_for_room(const RunConfig& config) {
   const auto [least, all] = steps_in_need_of_room(config, there);
   const uint64_t room = free_disk_space(directory);
   if (const uint64_t need = static_cast<uint64_t>(least) * step; room + may_go < need) {
-    throw_bad_input(directory, " has room for ", room / 1'000'000, " MB, ",
-                    least == 1 ? "the next step takes " : "two steps take ", need / 1'000'000,
-                    "; make room, or choose another output.directory");
+    throw_bad_input(directory, " has ", room / 1'000'000, " MB of free space, but ",
+                    least == 1 ? "the next checkpoint needs " : "two checkpoints need ", need / 1'000'000,
+                    " MB; free up space, or choose another output.directory");
   }
   if (room / step >= static_cast<uint64_t>(all)) return "";
   return fmt::format(
-      "{} has room for {} of the {} steps that checkpoint.keep={} takes: older ones go before the next is written",
+      "{} has space for {} of the {} checkpoints that checkpoint.keep={} needs: older ones are removed before the next "
+      "is written",
       directory, static_cast<uint64_t>(there) + room / step, there + all, config.checkpoint.keep);
 }
 
@@ -322,7 +322,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
     if (device.all_work()) device.sum_over_groups(begin);  // otherwise NCCL would wait for those that do not work
   }
 
-  begin("what all ranks found", {});
+  begin("the results of all ranks", {});
   std::vector<RankReport> reports;
   for (const std::string& text : world.gather_text(to_json(report).dump(), 0)) reports.push_back(rank_report_of(text));
   if (world.rank() == 0) result.faults = judge(reports, result.warnings);

@@ -82,7 +82,7 @@ class Value {
     finish(stream_);
     const float found = here().host_data<float>()[0];
     if (found != static_cast<float>(expected)) {
-      throw_crash(what, " is ", found, " on ", host_name(), ", must be ", expected);
+      throw_crash(what, " is ", found, " on ", host_name(), "; expected ", expected);
     }
   }
 
@@ -117,7 +117,7 @@ void check_messages(Stream& stream, const Groups& groups, Values& values) {
   for (Work& work : under_way) work.wait(stream);
   for (size_t i = 0; i < groups.channels.size(); ++i) {
     const int from = groups.channels[i].channel.from;
-    values[first + i].expect("what stage " + std::to_string(from) + " sent", from);
+    values[first + i].expect("the value from stage " + std::to_string(from), from);
   }
 }
 
@@ -125,7 +125,7 @@ void check_messages(Stream& stream, const Groups& groups, Values& values) {
 
 DeviceLook::DeviceLook(const RunConfig& config, const HostShare& share, HostCommunicator& world, const BeginPart& begin)
     : config_(config), world_(world) {
-  begin("the start of its device", {});
+  begin("the start of the device", {});
   attempt([&] { started_ = open_device(config, share, stream_); });
   agree_on_devices();
   if (all_work_) join_devices(config, world, stream_, started_);
@@ -139,7 +139,7 @@ DeviceLook::DeviceLook(const RunConfig& config, const HostShare& share, HostComm
   attempt([&] { operations_ = measure_matmul_peak(stream_, dtype); });
   agree_on_devices();
   if (started_.identity.bus.empty()) return;
-  begin("what nvidia-smi says of its GPU", {});
+  begin("nvidia-smi", {});
   facts_ = facts_of_gpu(started_.identity.bus);
 }
 
@@ -158,17 +158,17 @@ void DeviceLook::agree_on_devices() {
 }
 
 void DeviceLook::sum_over_groups(const BeginPart& begin) {
-  begin("the connections of its groups", setup_deadline(config_));
+  begin("connecting the groups", setup_deadline(config_));
   const ParallelLayout layout = make_layout(config_.parallel, world_.size());
   Values values;
   const Groups groups = make_groups(world_, layout, config_.model.kv_heads, schedule_of(config_), stream_.device);
   for (Communicator* group : {groups.world.get(), groups.tp.get(), groups.cp.get(), groups.dp.get(),
                               groups.kv_replica.get(), groups.tied.get()}) {
     if (group == nullptr) continue;
-    begin(fmt::format("a sum over the {} ranks of {}", group->size(), group->name()), {});
+    begin(fmt::format("a sum over the {} ranks of group {}", group->size(), group->name()), {});
     check_sum(stream_, *group, values);
   }
-  begin("messages between its stage and others", {});
+  begin("messages between stages", {});
   check_messages(stream_, groups, values);
 }
 

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 std::string checkpoints_of(const std::string& run) {
   const std::string checkpoints = run + "/checkpoints";
   refuse_lost_link(checkpoints);
-  if (!fs::is_directory(checkpoints)) throw_bad_input(run, " is no run: it has no folder checkpoints; check the path");
+  if (!fs::is_directory(checkpoints))
+    throw_bad_input(run, " is not a run: it has no folder checkpoints; check the path");
   return checkpoints;
 }
 
@@ -34,7 +35,7 @@ CheckpointSection rule_of(const std::string& checkpoints) {
       continue;  // not valid: neither counted nor touched
     }
   }
-  throw_bad_input(checkpoints, " holds no valid step; `shiftron checkpoint list` says why");
+  throw_bad_input(checkpoints, " contains no valid step; `shiftron checkpoint list` shows why");
 }
 
 // A step that was read without a fault, and its manifest, by which it differs from a later step of the same number.
@@ -61,7 +62,7 @@ WholeStep newest_whole_step(const std::string& checkpoints, const WholeStep& kno
     if (found.empty()) return candidate;
     faults += "\n  step " + std::to_string(entry.step) + ": " + found.front();
   }
-  throw Error("no step of " + checkpoints + " is whole, nothing is removed:" + faults, ExitCode::no_checkpoint);
+  throw Error("every step in " + checkpoints + " is damaged, so nothing is removed:" + faults, ExitCode::no_checkpoint);
 }
 
 // Bytes of the files below `path`; files may disappear meanwhile.
@@ -77,8 +78,8 @@ uint64_t bytes_below(const std::string& path) {
 }
 
 std::unique_ptr<DirectoryLock> lock_of(const std::string& run) {
-  return std::make_unique<DirectoryLock>(run, "a run removes its old steps itself; wait for it, or stop it",
-                                         [](const std::string&) {});
+  return std::make_unique<DirectoryLock>(
+      run, "a running training removes its old steps itself; wait for it, or stop it", [](const std::string&) {});
 }
 
 // One thing to remove that takes room on the disk: a leftover, otherwise the oldest step.
@@ -104,7 +105,7 @@ void remove_all_of(const Pruning& pruning, const std::function<void()>& before_e
   };
   for (const Leftover& left : pruning.leftovers) remove([&] { fs::remove_all(left.path); });
   for (const SuperfluousStep& entry : pruning.steps) remove([&] { remove_step(entry.step); });
-  if (!faults.empty()) throw_crash(faults, "\nwhat else was to go is gone");
+  if (!faults.empty()) throw_crash(faults, "\neverything else was removed");
 }
 
 // Locks a run that nobody alive held when its disk had no room for a lock. To make room it removes one thing: `gone`.
@@ -170,7 +171,7 @@ Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional
   Pruning pruning = planned_pruning(run, keep, keep_every, progress, whole);
   remove_all_of(pruning, [&] {
     if (lock->look() == DirectoryLock::Hold::taken)
-      throw_crash(run, ": another process has taken it over; no further step is removed");
+      throw_crash(run, ": another process has taken over this run; no further step is removed");
   });
   pruning.leftovers.insert(pruning.leftovers.begin(), gone.leftovers.begin(), gone.leftovers.end());
   pruning.steps.insert(pruning.steps.end(), gone.steps.begin(), gone.steps.end());

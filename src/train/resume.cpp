@@ -36,8 +36,8 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
     const ResumeChoice& before = saved.configuration.checkpoint.resume;
     if (goes_back && entry.step > choice.step && before.kind == choice.kind && before.step == choice.step) {
       log.info(
-          fmt::format("checkpoint.resume={} has been done: step {} was saved behind it, and training goes on from "
-                      "there; to go back once more, rename {} and what else is newer than step {}",
+          fmt::format("checkpoint.resume={} already took effect: step {} was saved after it, and training resumes "
+                      "there; to go back again, rename {} and everything else newer than step {}",
                       choice.step, entry.step, entry.path, choice.step));
       return {};
     }
@@ -60,29 +60,29 @@ std::string way_out_of_non_finite(const RunConfig& config, const std::string& ch
         skipped = entry.path;
         continue;
       }
-      return "begin a new run from an earlier step, this one or one before it, with a lower optimizer.learning_rate: " +
+      return "start a new run from this step or an earlier one, with a lower optimizer.learning_rate: " +
              new_run_from(entry.path, options);
     } catch (const Error&) {  // try an older one
     }
   }
   if (!skipped.empty()) {
     return fmt::format(
-        "no step from before them is kept, but {} has the parameters of step {}, as skipped steps change none: begin a "
-        "new run from it with a lower optimizer.learning_rate: {}",
+        "no earlier checkpoint exists, but {} has the parameters of step {}, because skipped steps do not change them: "
+        "start a new run from it with a lower optimizer.learning_rate: {}",
         skipped, last_good, new_run_from(skipped, options));
   }
   return fmt::format(
-      "no step was saved before them: begin a new run with a lower optimizer.learning_rate: shiftron train "
-      "{} --output.directory NEW",
+      "no earlier checkpoint exists: start a new run with a lower optimizer.learning_rate: shiftron train {} "
+      "--output.directory NEW",
       options);
 }
 
 void require_same_data(const std::vector<DataSource>& sources, int64_t step, const std::string& before,
                        const std::string& now) {
   if (before == now) return;
-  const char* of_several = sources.size() > 1 ? " (and the order and weights of several)" : "";
+  const char* of_several = sources.size() > 1 ? "s, their order and their weights" : "";
   throw_bad_input("data.train: the data has changed since step ", step, " was saved (fingerprint ", before, ", now ",
-                  now, "); restore the dataset", of_several, ", wherever it lies, or start a new run");
+                  now, "); restore the dataset", of_several, " (the path does not matter), or start a new run");
 }
 
 void require_tokenizer_of(const std::string& imported_from, const std::string& step_directory,
@@ -90,19 +90,19 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
   if (content.tokenizer_model.empty()) {
     if (log.rank() == 0) {
       log.warning(imported_from +
-                  " brought no tokenizer that this program uses: that data.train was made with this model's tokenizer "
-                  "cannot be checked");
+                  " came without a tokenizer that this program can use, so nothing can check that data.train was built "
+                  "with this model's tokenizer");
     }
     return;
   }
   if (to_hex(xxh3_128(content.tokenizer_model)) == hash) return;
   if (hash.empty()) {
-    throw_bad_input("data.train has no tokenizer, the model that was imported from ", imported_from,
+    throw_bad_input("data.train has no tokenizer, but the model imported from ", imported_from,
                     " has one; build the data with it: shiftron data build --ids --tokenizer ",
                     shell_word(step_directory + "/" + kTokenizerName));
   }
-  throw_bad_input("data.train was made with another tokenizer than the model that was imported from ", imported_from,
-                  "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build --tokenizer ",
+  throw_bad_input("data.train was built with a different tokenizer than that of the model imported from ",
+                  imported_from, "; build it with the checkpoint's tokenizer.model: shiftron data build --tokenizer ",
                   shell_word(step_directory + "/" + kTokenizerName));
 }
 
@@ -114,17 +114,17 @@ void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t fi
   const double is = learning_rate(optimizer, now, first_step);
   // The last decay_steps of wsd move too, but a run that has not reached them continues as before.
   if (optimizer.decay_steps > 0 && (optimizer.schedule != LearningRateSchedule::wsd || was == is)) return;
-  log.warning(
-      fmt::format("train.steps was {}, is {}: optimizer.schedule={} with decay_steps={} follows the end of the run, so "
-                  "that step {} has the learning rate {:.6g}, it had {:.6g} before; train.steps={} keeps the curve",
-                  before, now, to_string(optimizer.schedule), optimizer.decay_steps, first_step, is, was, before));
+  log.warning(fmt::format(
+      "train.steps was {} and is now {}: optimizer.schedule={} with decay_steps={} depends on the end of the run, so "
+      "the learning rate of step {} is {:.6g} instead of {:.6g}; train.steps={} keeps the schedule",
+      before, now, to_string(optimizer.schedule), optimizer.decay_steps, first_step, is, was, before));
 }
 
 void warn_of_passed_stop(const TrainSection& train, int64_t saved_step, Log& log) {
   if (train.stop_at < 1 || train.stop_at > saved_step || saved_step >= train.steps) return;
   log.warning(
-      fmt::format("train.stop_at={} is not ahead of step {}, behind which training goes on: it runs to train.steps={}; "
-                  "a train.stop_at above {} stops it before",
+      fmt::format("train.stop_at={} is not after step {}, from which training resumes, so it runs to train.steps={}; "
+                  "to stop earlier, set train.stop_at above {}",
                   train.stop_at, saved_step, train.steps, saved_step));
 }
 

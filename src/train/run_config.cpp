@@ -61,7 +61,7 @@ void apply_level(RunConfig& config, const std::vector<Setting>& settings, bool r
       if (is_first) option.reset(config);
       if (setting.text.empty()) continue;
     } else if (!is_first && !repeats_win) {
-      fault(setting.key + " is given again, first at " + to_string(earlier->second));
+      fault(setting.key + " is given twice, first at " + to_string(earlier->second));
       continue;
     }
     Origin& origin = config.origins[setting.key];
@@ -182,8 +182,10 @@ void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_
   std::string faults;
   for (const std::string& fault : saved.reading_faults) faults += "\n  " + fault;
   if (!faults.empty()) {
-    throw_bad_input("the run says what this version of the program does not know; go on with the one that saved it:",
-                    faults);
+    throw_bad_input(
+        "the run's configuration contains values that this version of the program does not know; resume with the "
+        "version that saved it:",
+        faults);
   }
   bool of_model = false;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
@@ -196,8 +198,8 @@ void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_
   }
   if (faults.empty()) return;
   if (!step_directory.empty() && !of_model) {
-    faults +=
-        "\nin a new run with this step's parameters they may: " + new_run_from(step_directory, "--config YOURS.conf");
+    faults += "\nthey may differ in a new run that starts from this step's parameters: " +
+              new_run_from(step_directory, "--config YOURS.conf");
   }
   throw_bad_input("these keys may not differ when a run resumes:", faults);
 }

@@ -42,7 +42,7 @@ void refuse_lost_link(const std::string& directory, const RunWords& words) {
   if (!link.has_filename()) link = link.parent_path();  // "a/"
   if (!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link)) return;
   throw_bad_input(directory, " is a symbolic link to ", fs::read_symlink(link).string(),
-                  ", which is not there; mount or make that directory, or give another ", words.option);
+                  ", which does not exist; mount or create that directory, or choose another ", words.option);
 }
 
 // Keeps either all of what `append` writes at the file's end, or nothing of it.
@@ -286,9 +286,9 @@ void require_shared(ControlPlane& world, const std::string& directory, const std
     const auto start = std::chrono::steady_clock::now();
     while (text.empty() || seen() != text) {
       if (std::chrono::steady_clock::now() - start > kMostDelay) {
-        throw_bad_input(directory, " on ", host_name(),
-                        " does not show what rank 0 wrote there: output.directory must lie "
-                        "on a file system that all hosts share");
+        throw_bad_input(
+            directory, " on ", host_name(),
+            " does not show what rank 0 wrote there: output.directory must be on a file system that all hosts share");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -316,20 +316,23 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
       if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) continue;
       throw_bad_input(directory, "/", file, " is a ",
                       kind == std::filesystem::file_type::directory ? "directory" : "pipe, a socket or a device",
-                      ", where the run keeps a file; move it away, or give another ", words.option);
+                      ", but the run needs a regular file there; move it away, or choose another ", words.option);
     }
     if (const std::string steps = directory + "/checkpoints";
         std::filesystem::exists(steps) && !std::filesystem::is_directory(steps)) {
-      throw_bad_input(steps, " is no directory, where the run keeps its steps; move it away, or give another ",
+      throw_bad_input(steps,
+                      " is not a directory, but the run keeps its checkpoints there; move it away, or choose another ",
                       words.option);
     }
     for (const char* other : {"dataset.json", "manifest.json"}) {
       if (!std::filesystem::exists(directory + "/" + other)) continue;
-      throw_bad_input(words.option, " ", directory, " holds ", other, " and so is no run's directory; give another");
+      throw_bad_input(words.option, " ", directory, " contains ", other,
+                      ", so it is not a run's directory; choose another");
     }
     auto lock = std::make_unique<DirectoryLock>(directory, words.advice,
                                                 [&](const std::string& message) { log.info(message); });
-    for (const std::string& path : remove_temporaries(directory)) log.info("removed what a killed start left: " + path);
+    for (const std::string& path : remove_temporaries(directory))
+      log.info("removed a leftover of a killed start: " + path);
     return lock;
   } catch (const std::exception& error) {
     throw_unwritable(words.option, directory, error);

@@ -78,7 +78,7 @@ std::string evaluations_of(const std::string& directory);
 // Words for messages about a run's directory: the option that names it, and what to do if it is in use.
 struct RunWords {
   std::string option = "output.directory";
-  std::string advice = "wait for it, stop it (USR1 saves), or choose another output.directory";
+  std::string advice = "wait for it, stop it (signal USR1 makes it save first), or choose another output.directory";
 };
 // Seconds that the last save took, from the run's events.
 std::optional<double> last_save_seconds(const std::string& directory);

@@ -117,9 +117,10 @@ void RunReport::validation(int64_t step, const EvaluationResult& result) {
   log_->info(fmt::format("step {}: validation loss {:.4f}, accuracy {:.4f}", step, all.loss, all.accuracy));
   for (size_t i = 0; i < result.sources.size(); ++i) {
     const MeanLoss& of = result.sources[i];
-    log_->info(of.counted == 0 ? fmt::format("step {}: no counted target in what is evaluated of {}", step, names[i])
-                               : fmt::format("step {}: validation loss of {} {:.4f}, accuracy {:.4f}", step, names[i],
-                                             of.loss, of.accuracy));
+    log_->info(of.counted == 0
+                   ? fmt::format("step {}: the evaluated windows of {} have no counted target", step, names[i])
+                   : fmt::format("step {}: validation loss of {} {:.4f}, accuracy {:.4f}", step, names[i], of.loss,
+                                 of.accuracy));
   }
   if (are_logits_equal(all.loss, config_->model.vocab))
     log_->warning(fmt::format("step {}: {}", step, kLogitsAreEqual));
@@ -142,7 +143,7 @@ RunReport::~RunReport() {
   try {
     metrics_.flush();
   } catch (const std::exception& error) {
-    log_->warning(fmt::format("{}; the lines that waited for it are lost", error.what()));
+    log_->warning(fmt::format("{}; the lines waiting to be written are lost", error.what()));
   }
 }
 
@@ -152,12 +153,12 @@ void RunReport::sync() {
   try {
     const std::string configuration = config_->output.directory + "/config.conf";
     if (!std::filesystem::exists(configuration)) {
-      log_->warning(configuration + " was moved away: written again");
+      log_->warning(configuration + " was moved or removed; it is written again");
       write_file_durably(configuration, to_config_text(*config_));
     }
     metrics_.sync();
   } catch (const std::exception& error) {
-    log_->warning(fmt::format("{}; after a power loss rows of metrics.jsonl may be missing", error.what()));
+    log_->warning(fmt::format("{}; after a power failure, lines of metrics.jsonl may be missing", error.what()));
   }
 }
 
@@ -169,20 +170,22 @@ void RunReport::write(const nlohmann::ordered_json& line) {
   try {
     if (metrics_.follow() && !std::exchange(told_of_move_, true)) {
       log_->warning(
-          fmt::format("{}/metrics.jsonl was moved away or replaced: lines go into the file there from step {} "
-                      "on, earlier ones are in what was moved",
+          fmt::format("{}/metrics.jsonl was moved or replaced: lines from step {} on go to a file at this path, "
+                      "earlier lines are in the file that was moved",
                       config_->output.directory, step));
     }
     metrics_.flush();
-    if (std::exchange(metrics_wait_, false)) log_->info("the lines of metrics.jsonl that waited are written");
+    if (std::exchange(metrics_wait_, false)) log_->info("the waiting lines of metrics.jsonl have been written");
   } catch (const std::exception& error) {
     if (!std::exchange(metrics_wait_, true)) {
-      log_->warning(fmt::format("{}; lines of metrics.jsonl wait for it from step {} on", error.what(), step));
+      log_->warning(
+          fmt::format("{}; lines of metrics.jsonl from step {} on wait until it can be written", error.what(), step));
     }
   }
   if (dropped == 0 && metrics_.dropped() > 0) {
-    log_->warning(fmt::format("lines of metrics.jsonl from step {} on are lost until it can be written: {} bytes wait",
-                              step, JsonLines::kMostWaiting));
+    log_->warning(fmt::format(
+        "lines of metrics.jsonl from step {} on are lost until it can be written: {} bytes are already waiting", step,
+        JsonLines::kMostWaiting));
   }
 }
 

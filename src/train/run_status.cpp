@@ -94,11 +94,11 @@ std::string reason_of(int code) {
     case ExitCode::no_checkpoint:
       return "no valid checkpoint";
     case ExitCode::stopped:
-      return "not brought back";
+      return "stopped and not requeued";
     case ExitCode::bad_input:
-      return "configuration or data at fault";
+      return "invalid configuration or data";
     case ExitCode::do_not_requeue:
-      return "not to be started again";
+      return "must not be requeued";
     default:
       return fmt::format("exit code {}", code);
   }
@@ -220,7 +220,7 @@ class Life {
   // A run that is done stays done if another start of it is refused.
   void keep_done(const json& event) {
     if (!refused_ || std::isnan(done_)) return;
-    status_.start_fault = fmt::format("a start was refused at {}: {}", text_in(event, "time"), status_.why);
+    status_.start_fault = fmt::format("a later start failed at {}: {}", text_in(event, "time"), status_.why);
     status_.why.clear();
     status_.code = 0;
     become(State::done, done_);
@@ -309,8 +309,8 @@ RunStatus RunStatusReader::read(std::optional<int64_t> steps, double now) {
   if (!there("events.jsonl") && !there("config.conf")) {
     const std::string run = first_of_array(directory_);
     throw_bad_input(
-        directory_, " is no run's directory: neither events.jsonl nor config.conf is there; ",
-        run.empty() ? "name what output.directory was" : "it holds a run for each seed, name one of these: " + run);
+        directory_, " is not a run's directory: it has neither events.jsonl nor config.conf; ",
+        run.empty() ? "give the run's output.directory" : "it contains one run per seed; give one of these: " + run);
   }
   read_metrics();
   RunStatus status = told_;

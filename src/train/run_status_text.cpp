@@ -54,7 +54,8 @@ std::string curve(const std::vector<double>& losses, int width) {
 std::string to_text(const RunStatus& status, int width) {
   std::string text = to_string(status.state);
   if (status.state == State::silent) {
-    text += fmt::format(": no sign of life for {}; killed, or its host or disk is gone", duration_text(status.since));
+    text +=
+        fmt::format(": no sign of life for {}; it was killed, or its host or disk failed", duration_text(status.since));
   } else if (status.state != State::unknown) {
     text += fmt::format(" for {}", duration_text(status.since));
   }
@@ -70,7 +71,7 @@ std::string to_text(const RunStatus& status, int width) {
     text += fmt::format("step {}{}, loss {:.4f}", thousands(status.step),
                         status.steps ? " of " + thousands(*status.steps) : "", status.loss);
     if (std::isfinite(status.accuracy)) text += fmt::format(", accuracy {:.3f}", status.accuracy);
-    if (status.validation_loss) text += fmt::format(", held out {:.4f}", *status.validation_loss);
+    if (status.validation_loss) text += fmt::format(", held-out loss {:.4f}", *status.validation_loss);
     if (status.validation_accuracy) text += fmt::format(" (accuracy {:.3f})", *status.validation_accuracy);
     text += fmt::format(", {} tokens/s", thousands(static_cast<int64_t>(status.tokens_per_second)));
     if (status.seconds_left && status.step < status.steps && status.state != State::done)
@@ -84,9 +85,8 @@ std::string to_text(const RunStatus& status, int width) {
   if (status.wall_seconds > 0) {
     const auto share = [&](double seconds) { return 100 * seconds / status.wall_seconds; };
     text += fmt::format(
-        "{} in which it was to run, {} start{}: {:.1f} % in steps, {:.1f} % in saves, {:.1f} % lost to restarts "
-        "({:.1f} % "
-        "between them, {:.1f} % in steps made again)\n",
+        "{} of run time, {} start{}: {:.1f} % in steps, {:.1f} % in saves, {:.1f} % lost to restarts ({:.1f} % between "
+        "starts, {:.1f} % in repeated steps)\n",
         duration_text(status.wall_seconds), status.starts, status.starts == 1 ? "" : "s", share(status.step_seconds),
         share(status.save_seconds), 100 * status.lost_share(), share(status.between_seconds),
         share(status.repeated_seconds));

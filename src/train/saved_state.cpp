@@ -29,7 +29,7 @@ Bfloat16Products products_of(const nlohmann::json& kept, const std::string& sour
   for (const ProductClass& of : kProductClasses) {
     const auto name = kept.at(of.key).get<std::string>();
     const std::optional<ProductsBy> found = products_by(name);
-    if (!found) throw Error(source + ": this version knows no products by " + name, ExitCode::no_checkpoint);
+    if (!found) throw Error(source + ": this version has no matrix products by " + name, ExitCode::no_checkpoint);
     products.*of.by = *found;
   }
   return products;
@@ -78,9 +78,8 @@ std::string to_json(const SavedState& state) {
 }
 
 RunConfig saved_config(const std::string& json, const std::string& source) {
-  return read(json, source, [&](const nlohmann::json& state) {
-    return config_from_json(state.at("configuration").dump(), source);
-  });
+  return read(json, source,
+              [&](const nlohmann::json& state) { return config_from_json(state.at("configuration").dump(), source); });
 }
 
 SavedState saved_state(const std::string& text, const std::string& source) {

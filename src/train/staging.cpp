@@ -61,7 +61,7 @@ int64_t BatchStaging::begin_of(int kind) const {
 }
 
 DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena, int64_t& attended, bool apart) {
-  CHECK(apart || attending_rows_ == 0, "rows are shared by documents that are not apart");
+  CHECK(apart || attending_rows_ == 0, "documents that share rows must be kept apart");
   Slot& slot = slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   if (stream_.device != DeviceKind::meta) fill(index, read, slot, attended, apart);

@@ -31,8 +31,8 @@ void require_own(const RunEnvironment& environment) {
   if (!environment.events.others_started()) environment.lock->retake();
   if (environment.lock->look() == DirectoryLock::Hold::held) return;
   throw_crash(
-      "another start has taken over the run's directory, because this one had given no sign of life for a long "
-      "time; nothing more is written, so that nothing of that one's is lost");
+      "another start has taken over the run's directory because this one gave no sign of life for a long time; this "
+      "one stops writing, so that nothing of the new start is lost");
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ void TrainingRun::evaluate(int64_t step, const DueEvaluation& due) {
   limit_.add_evaluation(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   owes_evaluation_ = !done;
   if (done || !first_rank()) return;
-  environment_.log.warning(fmt::format("step {}: its {} left for the next start, because the run is to stop", step,
+  environment_.log.warning(fmt::format("step {}: its {} left for the next start, because the run is stopping", step,
                                        held_out ? "benchmarks are" : "evaluation is"));
   environment_.events.write(kEvaluationLeft, {{"step", step}});
 }
@@ -97,11 +97,11 @@ void TrainingRun::catch_up_on_evaluation() {
     if ((due.held_out || due.tasks) && step < config_.train.steps &&
         times_left(config_.output.directory, step) >= kMostTries) {
       environment_.log.warning(
-          fmt::format("step {}: its evaluation was cut off {} times and is left out", step, kMostTries));
+          fmt::format("step {}: its evaluation was interrupted {} times and is skipped", step, kMostTries));
       due = {};
     }
     if (due.held_out || due.tasks) {
-      environment_.log.info(fmt::format("step {}: what is left of its evaluation", step));
+      environment_.log.info(fmt::format("step {}: completing its evaluation", step));
     }
   }
   const std::string told = environment_.world.broadcast_text(fmt::format("{:d}{:d}", due.held_out, due.tasks), 0);
@@ -134,7 +134,7 @@ bool TrainingRun::save(int64_t step) {
                             .library_choices = library_choices_,
                             .imported_from = "",
                             .without_tokenizer = train_->tokenizer_bytes().empty()
-                                                     ? "its data.train has none; build that with --tokenizer FILE"
+                                                     ? "its data.train has none; build the data with --tokenizer FILE"
                                                      : "",
                             .origin = origin_};
   const CheckpointContent content{.step = step,
@@ -161,7 +161,7 @@ bool TrainingRun::save(int64_t step) {
     environment_.events.write("checkpoint", {{"step", step}, {"bytes", result.bytes}, {"seconds", result.seconds}});
   } else {
     environment_.log.error(
-        fmt::format("step {} could not be saved: {}{}", step, result.reason, stop_ ? "" : "; training goes on"));
+        fmt::format("step {} could not be saved: {}{}", step, result.reason, stop_ ? "" : "; training continues"));
     environment_.events.write("checkpoint_failed", {{"step", step}, {"reason", result.reason}});
   }
   return result.saved;
@@ -195,17 +195,18 @@ void TrainingRun::settle() {
   // The other ranks end after rank 0, which reads saved steps to find the way out: with many ranks that takes seconds.
   first_agrees(environment_.world, [&] {
     if (result.counted == 0) {
-      throw_bad_input(result.skipped_in_row, " steps in a row had nothing to learn from, the last is step ", step,
-                      ": no counted target was in it; give data.train longer documents or more counted targets, raise "
-                      "train.global_batch, or set data.document_reset=false");
+      throw_bad_input(result.skipped_in_row, " steps in a row had no counted target to learn from, the last is step ",
+                      step,
+                      "; use data.train with longer documents or more counted targets, raise train.global_batch, or "
+                      "set data.document_reset=false");
     }
     const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
-    throw Error(
-        fmt::format("{} steps in a row had no {}, the last is step {}; {}", result.skipped_in_row,
-                    finite ? fmt::format("gradient norm whose square float32 holds (up to {:.1e})", kLargestNorm)
-                           : "finite loss and gradient",
-                    step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
-        ExitCode::non_finite);
+    throw Error(fmt::format("{} steps in a row had {}, the last is step {}; {}", result.skipped_in_row,
+                            finite ? fmt::format("a gradient norm whose square overflows in float32 (above {:.1e})",
+                                                 kLargestNorm)
+                                   : "a loss or gradient that is not finite",
+                            step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
+                ExitCode::non_finite);
   });
 }
 
@@ -227,10 +228,10 @@ void TrainingRun::tell_profile(int64_t step) {
   if (!environment_.profile || !first_rank() || steps < 1) return;
   finish(stream_);
   ledger_.add_reached_times();
-  environment_.log.info("kernels of rank 0, each step with its share of evaluations:\n" +
+  environment_.log.info("kernels of rank 0, per step, evaluations included:\n" +
                         profile_table(ledger_, steps, profiled_seconds_ / static_cast<double>(steps), rates_));
   if (chooses_products(config_)) {
-    environment_.log.info("products of bfloat16: " + text_of(stream_.cpu.bfloat16));
+    environment_.log.info("bfloat16 matrix products: " + text_of(stream_.cpu.bfloat16));
   }
 }
 
@@ -253,7 +254,7 @@ bool TrainingRun::stop_requested(TimeLimit::Due due) {
   if (!told_of_limit_) {
     told_of_limit_ = true;
     environment_.log.info(
-        fmt::format("{:.0f} s are left of the allocation, and {:.0f} s may be needed: saving and stopping",
+        fmt::format("{:.0f} s of the allocation are left, and stopping may need {:.0f} s: saving and stopping",
                     std::chrono::duration<double>(*limit_.end() - now).count(), limit_.needed(due)));
   }
   return true;
@@ -270,19 +271,19 @@ bool TrainingRun::drains_behind(int64_t step) const {
 }
 
 std::string TrainingRun::what_is_not_saved() const {
-  return saved_step_ < 0 ? "all steps" : fmt::format("what is behind step {}", saved_step_);
+  return saved_step_ < 0 ? "all steps" : fmt::format("everything after step {}", saved_step_);
 }
 
 ExitCode TrainingRun::stopped_behind(int64_t step) {
   if (last_save_failed_) {
     if (!first_rank()) leave_to_another(ExitCode::crash);
     throw_crash("step ", step,
-                " could not be saved on the stop request, for the reason told above; the next start repeats ",
+                " could not be saved when the run was asked to stop (reason above); the next start repeats ",
                 what_is_not_saved());
   }
   if (first_rank()) {
     environment_.events.write("stop", {{"step", step}});
-    environment_.log.info(fmt::format("stopped behind step {}; start again to go on", step));
+    environment_.log.info(fmt::format("stopped after step {}; run the same command to continue", step));
   }
   return ExitCode::stopped;
 }
@@ -291,12 +292,12 @@ ExitCode TrainingRun::stopped_behind(int64_t step) {
 void TrainingRun::end_at_once() {
   if (saved_step_ > config_.train.steps) {
     environment_.log.warning(
-        fmt::format("step {} has been done, more than train.steps={}: nothing to do, and config.conf stays as it was; "
-                    "a larger train.steps goes on",
+        fmt::format("step {} is already done, and train.steps={}: nothing to do, and config.conf is unchanged; set a "
+                    "larger train.steps to continue",
                     saved_step_, config_.train.steps));
     return;
   }
-  environment_.log.info(fmt::format("step {} is the last one; nothing to do", config_.train.steps));
+  environment_.log.info(fmt::format("step {}, the last one, is already done; nothing to do", config_.train.steps));
   // The step's save may have been killed before it removed old steps.
   apply_retention(checkpoints(), retention(), saved_step_, environment_.log);
 }
@@ -346,7 +347,7 @@ ExitCode TrainingRun::run() {
   }
   if (last_save_failed_) {
     if (!first_rank()) leave_to_another(ExitCode::crash);
-    throw_crash("the last step could not be saved, for the reason told above; mend it and start again to repeat ",
+    throw_crash("the last step could not be saved (reason above); fix the cause, then run the same command to repeat ",
                 what_is_not_saved());
   }
   return ExitCode::done;

@@ -217,7 +217,7 @@ AdamWParameter Trainer::update_of(const Parameter& parameter) const {
 
 StepResult Trainer::result(int64_t step) {
   Slot& slot = slot_of(step);
-  CHECK(slot.step == step && step > 0, "the result of step ", step, " is not there");
+  CHECK(slot.step == step && step > 0, "the result of step ", step, " is not available");
   slot.end.wait_on_host();
   for (std::vector<AwaitedOperation>* awaited : {&unfinished_, &slot.awaited}) take_reached(*awaited, slot.times);
   std::ranges::move(std::exchange(slot.awaited, {}), std::back_inserter(unfinished_));
@@ -305,7 +305,7 @@ std::optional<EvaluationResult> Trainer::evaluate(
 }
 
 TrainerState Trainer::state() const {
-  CHECK(known_step_ == last_step_, "step ", last_step_, " is under way; its result must be read before its state");
+  CHECK(known_step_ == last_step_, "step ", last_step_, " is still running; its result must be read before its state");
   return {.applied_updates = static_cast<int64_t>(known_counters_[kApplied]),
           .skipped_updates = static_cast<int64_t>(known_counters_[kSkipped]),
           .skipped_in_row = static_cast<int64_t>(known_counters_[kSkippedInRow])};

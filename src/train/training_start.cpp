@@ -56,13 +56,12 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   if (validation_) add_data(data, "data.validation", config.data.validation, *validation_);
   require_given_alike(environment.world, data);
   if (!config.evaluation.tasks.empty()) {
-    CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks,
-          ", and nobody evaluates them");
+    CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks, " has no evaluator");
     all_agree(environment.world, [&] {
       if (!train_->tokenizer_bytes().empty()) return;
-      throw_bad_input("evaluation.tasks ", config.evaluation.tasks, " are texts, and data.train has no tokenizer (",
+      throw_bad_input("evaluation.tasks ", config.evaluation.tasks, " needs a tokenizer, but data.train has none (",
                       config.data.train.front().directory,
-                      "); build it with --ids --tokenizer FILE, or leave evaluation.tasks out");
+                      "); build it with --ids --tokenizer FILE, or omit evaluation.tasks");
     });
     tasks_ = environment.make_evaluation(train_->tokenizer_bytes());
   }
@@ -70,7 +69,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   write_start();
   StartedDevice started = start_device(config, environment.share, environment.world, stream_);
   queue_ = std::move(started.queue);
-  if (!started.products.empty()) environment.log.info("products of bfloat16: " + started.products);
+  if (!started.products.empty()) environment.log.info("bfloat16 matrix products: " + started.products);
   if (!started.binding.empty()) environment.log.info(started.binding);
   const std::string sharing = sharing_warning(started.hosts);
   if (first_rank() && !sharing.empty()) environment.log.warning(sharing);
@@ -94,19 +93,21 @@ void TrainingRun::warn_of_validation() const {
   if (sources.empty()) return;
   Log& log = environment_.log;
   if (!config_.origins.contains("evaluation.every")) {
-    log.warning("data.validation is not read: evaluation.every, the steps between evaluations, is not given");
+    log.warning("data.validation is not used: set evaluation.every, the number of steps between evaluations");
   }
   if (!validation_) return;
   if (sources.front().weight > 0) {
-    log.warning("data.validation: weights change nothing; an evaluation takes of each source by its windows");
+    log.warning(
+        "data.validation: weights have no effect; an evaluation reads each source in proportion to its number of "
+        "windows");
   }
   const std::vector<std::string> learned = train_->fingerprints_of_sources();
   const std::vector<std::string> held_out = validation_->fingerprints_of_sources();
   for (size_t i = 0; i < sources.size(); ++i) {
     if (std::ranges::find(learned, held_out[i]) == learned.end()) continue;
     log.warning("data.validation: " + sources[i].directory +
-                " is data of data.train: its loss is of text that is learned; `shiftron data build "
-                "--validation-fraction` keeps some back");
+                " is also in data.train, so its loss is measured on training text; `shiftron data build "
+                "--validation-fraction` sets text aside");
   }
 }
 
@@ -144,19 +145,19 @@ void TrainingRun::write_start() const {
 
 void TrainingRun::check_vocabulary() const {
   if (train_->vocab_size() > config_.model.vocab) {
-    throw_bad_input("the data has ", train_->vocab_size(), " tokens, model.vocab is ", config_.model.vocab,
-                    "; set model.vocab=", train_->vocab_size(), " or more");
+    throw_bad_input("the data's vocabulary has ", train_->vocab_size(), " tokens, but model.vocab is ",
+                    config_.model.vocab, "; set model.vocab=", train_->vocab_size(), " or more");
   }
   if (!validation_) return;
   const auto words = [](const Loader& data) { return data.tokenizer_hash().empty() ? "none" : data.tokenizer_hash(); };
   if (validation_->tokenizer_hash() != train_->tokenizer_hash()) {
-    throw_bad_input("data.train and data.validation were made with different tokenizers (", words(*train_), ", ",
-                    words(*validation_), "); build both with one");
+    throw_bad_input("data.train and data.validation were built with different tokenizers (", words(*train_), ", ",
+                    words(*validation_), "); build both with the same one");
   }
   if (validation_->vocab_size() != train_->vocab_size() ||
       validation_->end_of_document() != train_->end_of_document()) {
-    throw_bad_input("data.train has ids of a vocabulary of ", train_->vocab_size(), " (end of document ",
-                    train_->end_of_document(), "), data.validation of ", validation_->vocab_size(), " (",
+    throw_bad_input("data.train has a vocabulary of ", train_->vocab_size(), " (end of document ",
+                    train_->end_of_document(), "), but data.validation of ", validation_->vocab_size(), " (",
                     validation_->end_of_document(), "); build both with the same --vocab and --end-of-document");
   }
 }
@@ -169,8 +170,8 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
     first_agrees(world, [&] {
       if (list_steps(checkpoints()).empty()) return;
       throw_bad_input(checkpoints(),
-                      " holds steps and checkpoint.resume=never; choose another output.directory, or "
-                      "checkpoint.resume=auto to go on");
+                      " contains steps, but checkpoint.resume=never; choose another output.directory, or resume with "
+                      "checkpoint.resume=auto");
     });
     return {};
   }
@@ -229,7 +230,7 @@ void TrainingRun::tell_other_validation(int64_t step, const std::string& before)
   if (!first_rank()) return;
   environment_.log.warning(
       fmt::format("data.validation: the data has changed since step {} was saved (fingerprint {}, now {}): held-out "
-                  "losses of later steps do not compare with earlier ones",
+                  "losses of later steps are not comparable with earlier ones",
                   step, before, validation_fingerprint_));
   environment_.events.write("validation_changed",
                             {{"step", step}, {"before", before}, {"now", validation_fingerprint_}});
@@ -241,12 +242,12 @@ void TrainingRun::take_products(const Bfloat16Products& products) {
   if (!first_rank()) return;
   if (!replaced.empty()) {
     environment_.log.warning(
-        fmt::format("not every processor of this run has what multiplied bfloat16 before: {}; bits will differ from "
-                    "those of an unbroken run",
+        fmt::format("bfloat16 is multiplied differently than before, because not every processor of this run supports "
+                    "the earlier method: {}; results will differ in the last bits from an uninterrupted run",
                     replaced));
   }
   if (stream_.cpu.bfloat16 != timed) {
-    environment_.log.info("products of bfloat16, as before: " + text_of(stream_.cpu.bfloat16));
+    environment_.log.info("bfloat16 matrix products, as before: " + text_of(stream_.cpu.bfloat16));
   }
 }
 
@@ -261,8 +262,8 @@ void TrainingRun::tell_resume(const SavedState& state) const {
   }
   warn_of_passed_stop(config_.train, saved_step_, environment_.log);
   environment_.events.write("resume", {{"step", saved_step_}});
-  environment_.log.info(fmt::format("resuming behind step {}{}", saved_step_,
-                                    imported ? ", imported from " + state.imported_from : ""));
+  environment_.log.info(
+      fmt::format("resuming after step {}{}", saved_step_, imported ? ", imported from " + state.imported_from : ""));
 }
 
 // The run ended before its first save, or somebody has moved or removed its steps.
@@ -271,26 +272,25 @@ void TrainingRun::warn_of_missing_steps() const {
   const uintmax_t told = std::filesystem::file_size(config_.output.directory + "/metrics.jsonl", missing);
   if (missing || told == 0) return;
   environment_.log.warning(
-      fmt::format("metrics.jsonl tells of steps, but {} holds none: training begins at step 1, what was told of them goes "
-                  "to metrics.superseded.jsonl",
+      fmt::format("metrics.jsonl has lines of earlier steps, but {} contains no checkpoint: training starts at step 1, "
+                  "and these lines move to metrics.superseded.jsonl",
                   checkpoints()));
 }
 
 void TrainingRun::initialise_parameters() {
   std::optional<Progress> progress;
-  trainer_->engine().parameters().initialise(
-      static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
-        if (!first_rank()) return;
-        if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
-        progress->update(static_cast<uint64_t>(done));
-      });
+  trainer_->engine().parameters().initialise(static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
+    if (!first_rank()) return;
+    if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
+    progress->update(static_cast<uint64_t>(done));
+  });
 }
 
 void TrainingRun::set_unusable_steps_aside() const {
   for (const auto& [step, fault] : unusable_steps_) {
     const std::string directory = checkpoints() + "/" + step_name(step);
     const std::string path = set_aside(directory, "broken-");
-    environment_.log.warning(directory + ", which cannot be used, is now " + path);
+    environment_.log.warning(directory + " is unusable and was renamed to " + path);
     environment_.events.write("checkpoint_broken", {{"step", step}, {"reason", fault}, {"now", path}});
   }
 }
@@ -374,9 +374,10 @@ void TrainingRun::announce() const {
     read += fmt::format("{}{:.3g} times{}", i == 0 ? "" : ", ", passes[i],
                         sources.size() > 1 ? " " + sources[i].directory : "");
   }
-  environment_.log.info(fmt::format("{} windows of {} tokens ({} tokens dropped); {} steps read them {}",
-                                    thousands(train_->windows()), config_.train.sequence_length,
-                                    train_->dropped_tokens(), thousands(config_.train.steps), read));
+  environment_.log.info(
+      fmt::format("training data: {} windows of {} tokens ({} tokens dropped); {} steps read the data {}",
+                  thousands(train_->windows()), config_.train.sequence_length, train_->dropped_tokens(),
+                  thousands(config_.train.steps), read));
 }
 
 }  // namespace shiftron

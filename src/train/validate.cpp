@@ -109,7 +109,7 @@ class Checker {
     for (const DataSource& source : sources) weighted += source.weight > 0;
     const auto all = static_cast<int64_t>(sources.size());
     fault_if(sound({key}) && weighted != 0 && weighted != all, {key}, key, ": ", weighted, " of ", all,
-             " sources have a weight; give it to all or none");
+             " sources have a weight; give a weight to all or to none");
   }
 
   RunConfig config_;
@@ -152,16 +152,16 @@ void Checker::check_versions() {
       if (option.key == "device.kind" && (use_ == Use::dry_run || use_ == Use::dump)) continue;
       const std::string value = option.write(config_).front();
       const bool is_built = std::ranges::find(built.values, value) != built.values.end();
-      fault_if(!is_built, {built.key}, built.key, " ", value, " not in this version, which has ", built.listed());
+      fault_if(!is_built, {built.key}, built.key, " ", value, " is not implemented; this version has ", built.listed());
     }
   }
   const bool computes = use_ == Use::train || use_ == Use::evaluate;
   if (!(kHasCuda && computes) && use_ != Use::dry_run) return;
   if (config_.device.kind != DeviceChoice::cuda) return;
   fault_if(config_.train.precision == Precision::fp64, {"device.kind", "train.precision"},
-           "precision fp64 not on device cuda: its operations are in bf16 and fp32");
+           "precision fp64 is not available on device cuda, which has bf16 and fp32");
   fault_if(sound({"model.head_dim"}) && config_.model.head_dim > kMostHeadDimOnCuda, {"device.kind", "model.head_dim"},
-           "head_dim ", config_.model.head_dim, " not on device cuda: its attention takes heads of up to ",
+           "head_dim ", config_.model.head_dim, " is not available on device cuda, whose attention has heads of up to ",
            kMostHeadDimOnCuda);
 }
 
@@ -170,7 +170,7 @@ void Checker::check_model() {
   divisible("model.heads", m.heads, "model.kv_heads", m.kv_heads);
   if (!config_.origins.count("model.head_dim") && m.head_dim == 0 && sound({"model.hidden", "model.heads"})) {
     fault({"model.hidden", "model.heads"},
-          detail::concatenate("hidden ", m.hidden, " not divisible by heads ", m.heads, ": give model.head_dim"));
+          detail::concatenate("hidden ", m.hidden, " not divisible by heads ", m.heads, ": set model.head_dim"));
   }
   if (sound({"model.head_dim"})) {
     fault_if(m.head_dim % 2 != 0, {"model.head_dim"}, "head_dim ", m.head_dim,
@@ -182,16 +182,16 @@ void Checker::check_model() {
       {"shift.query", shift.query}, {"shift.key", shift.key}, {"shift.value", shift.value}};
   for (const auto& [key, previous] : streams) {
     fault_if(shift.form != ShiftForm::free && previous > 1, {"shift.form", key}, "form ", to_string(shift.form),
-             " is defined for one previous token, ", key, " is ", previous);
+             " allows one previous token, but ", key, " is ", previous);
   }
   fault_if(shift.form == ShiftForm::gate && shift.init == ShiftInit::identity, {"shift.form", "shift.init"},
-           "form gate has no identity: its logit would be infinite");
+           "form gate cannot start as the identity: its logit would be infinite");
 }
 
 void Checker::check_size() {
   if (!sound(model_sizes())) return;
   const double parameters = parameter_count(config_.model);
-  fault_if(parameters > kMostParameters, model_sizes(), "a model of ", parameters, " parameters, the most are ",
+  fault_if(parameters > kMostParameters, model_sizes(), "the model has ", parameters, " parameters; the maximum is ",
            kMostParameters, "; lower model.*");
 }
 
@@ -214,10 +214,10 @@ void Checker::check_layout() {
   if (sound({"parallel.pipeline", "parallel.chunks"})) {
     const bool interleaved = p.pipeline == PipelineKind::interleaved, zb_v = p.pipeline == PipelineKind::zb_v;
     const Keys keys = {"parallel.pipeline", "parallel.chunks"};
-    fault_if(interleaved && p.chunks == 1, keys, "pipeline interleaved with chunks 1: give parallel.chunks, 2 or more");
-    fault_if(zb_v && p.chunks > 2, keys, "pipeline zb-v with chunks ", p.chunks, ": it has 2");
-    fault_if(!interleaved && !zb_v && p.chunks > 1, keys, "pipeline ", to_string(p.pipeline), " with chunks ", p.chunks,
-             ": give parallel.pipeline interleaved");
+    fault_if(interleaved && p.chunks == 1, keys, "pipeline interleaved needs parallel.chunks of 2 or more, not 1");
+    fault_if(zb_v && p.chunks > 2, keys, "pipeline zb-v has 2 chunks, not ", p.chunks);
+    fault_if(!interleaved && !zb_v && p.chunks > 1, keys, "pipeline ", to_string(p.pipeline), " has 1 chunk, not ",
+             p.chunks, ": set parallel.pipeline=interleaved");
     chunks = zb_v ? 2 : interleaved ? p.chunks : 1;
   }
   if (sound({"model.layers", "parallel.pp"}) && m.layers >= p.pp) {
@@ -228,20 +228,21 @@ void Checker::check_layout() {
       !p.stage_layers.empty()) {
     int64_t sum = 0;
     for (const int64_t count : p.stage_layers) sum += count;
-    fault_if(chunks == 1 && static_cast<int64_t>(p.stage_layers.size()) != p.pp, {"parallel.stage_layers", "parallel.pp"},
-             "stage_layers has ", p.stage_layers.size(), " entries, pp is ", p.pp);
+    fault_if(chunks == 1 && static_cast<int64_t>(p.stage_layers.size()) != p.pp,
+             {"parallel.stage_layers", "parallel.pp"}, "stage_layers has ", p.stage_layers.size(),
+             " entries, but pp is ", p.pp);
     fault_if(chunks > 1 && static_cast<int64_t>(p.stage_layers.size()) != int64_t{p.pp} * chunks,
              {"parallel.stage_layers", "parallel.pp", "parallel.chunks"}, "stage_layers has ", p.stage_layers.size(),
-             " entries, pp ", p.pp, " * chunks ", chunks, " is ", int64_t{p.pp} * chunks);
-    fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum, ", layers is ",
-             m.layers);
+             " entries, but pp ", p.pp, " * chunks ", chunks, " is ", int64_t{p.pp} * chunks);
+    fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum,
+             ", but layers is ", m.layers);
   }
   if (sound({"parallel.recompute", "parallel.pp"})) {
     const size_t entries = p.recompute.kinds.size();
     fault_if(entries != 1 && entries != static_cast<size_t>(p.pp), {"parallel.recompute", "parallel.pp"},
-             "recompute has ", entries, " entries, pp is ", p.pp, "; give one, or one for each stage");
+             "recompute has ", entries, " entries, but pp is ", p.pp, "; give one, or one per stage");
   }
-  fault_if(ranks_ > kMostRanks, {"parallel.tp", "parallel.cp", "parallel.pp"}, "ranks ", ranks_, ", the most are ",
+  fault_if(ranks_ > kMostRanks, {"parallel.tp", "parallel.cp", "parallel.pp"}, "ranks ", ranks_, "; the maximum is ",
            kMostRanks);
   if (sound({"parallel.tp", "parallel.cp", "parallel.pp"})) {
     const int64_t smallest = int64_t{p.tp} * p.cp * p.pp;
@@ -256,7 +257,7 @@ void Checker::check_batch() {
   if (sound({"train.micro_batch", "train.sequence_length", "parallel.tp"})) {
     const int64_t rows = t.micro_batch * t.sequence_length;
     fault_if(rows > kMostRows, {"train.micro_batch", "train.sequence_length"}, "rows micro_batch ", t.micro_batch,
-             " * sequence_length ", t.sequence_length, " = ", rows, ", the most are ", kMostRows);
+             " * sequence_length ", t.sequence_length, " = ", rows, "; the maximum is ", kMostRows);
     fault_if(rows % p.tp != 0, {"train.micro_batch", "train.sequence_length", "parallel.tp"}, "rows micro_batch ",
              t.micro_batch, " * sequence_length ", t.sequence_length, " = ", rows, " not divisible by tp ", p.tp);
   }
@@ -280,7 +281,7 @@ void Checker::check_work() {
   const int64_t microbatches = t.global_batch / (t.micro_batch * dp);
   fault_if(microbatches > kMostMicrobatches, {"train.global_batch", "train.micro_batch"}, "global_batch ",
            t.global_batch, " / (micro_batch ", t.micro_batch, " * dp ", dp, ") = ", microbatches,
-           " microbatches of a rank in a step, the most are ", kMostMicrobatches);
+           " microbatches per rank and step; the maximum is ", kMostMicrobatches);
   ModelConfig stage = config_.model;
   stage.layers = (stage.layers + p.pp - 1) / p.pp;
   if (std::vector<int64_t> pieces = p.stage_layers; !pieces.empty()) {  // as if the longest were all on one stage
@@ -292,8 +293,8 @@ void Checker::check_work() {
   const double attended = tokens * (static_cast<double>(t.sequence_length) + 1) / 2;
   const double operations = model_flops(stage, tokens, attended) / (static_cast<double>(dp) * p.tp);
   fault_if(operations > kMostOperations, {"train.global_batch", "train.sequence_length"}, operations,
-           " operations of a rank in a step, the most are ", kMostOperations,
-           "; lower train.global_batch, train.sequence_length or model.*, or take more ranks");
+           " operations per rank and step; the maximum is ", kMostOperations,
+           "; lower train.global_batch, train.sequence_length or model.*, or use more ranks");
 }
 
 void Checker::check_run() {
@@ -318,7 +319,7 @@ void Checker::check_run() {
   }
   if (sound({"evaluation.tasks", "evaluation.every"})) {
     fault_if(config_.evaluation.every == 0, {"evaluation.tasks", "evaluation.every"},
-             "tasks without evaluation.every: give the steps between two evaluations");
+             "tasks need evaluation.every, the number of steps between evaluations");
   }
   if (c.every > 0) divisible("checkpoint.keep_every", c.keep_every, "checkpoint.every", c.every);
 }

@@ -40,7 +40,7 @@ std::string draw_run(const RunConfig& config, const ParallelLayout& layout) {
   const int64_t parts = int64_t{layout.pp} * chunks_of(schedule) * microbatches;
   if (parts > kMostDrawn) {
     throw_bad_input("a drawing of ", layout.pp, " stages and ", microbatches, " microbatches would have ", parts,
-                    " parts, the most are ", kMostDrawn, "; draw a smaller train.global_batch");
+                    " parts; the maximum is ", kMostDrawn, "; draw with a smaller train.global_batch");
   }
   const std::string title =
       fmt::format("{} ranks: {}; {} layers", layout.ranks(), text_of(layout), config.model.layers);

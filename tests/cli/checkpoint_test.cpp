@@ -56,7 +56,7 @@ TEST_F(CheckpointCommands, ListTellsValidFromBroken) {
   EXPECT_THAT(steps[0]["fault"].get<std::string>(), HasSubstr("rank-00001.h5"));
   EXPECT_EQ(steps[1]["valid"], true);
   EXPECT_THAT(run("list", {run_ + "/checkpoints"}).text, HasSubstr("step-00000020: "));
-  EXPECT_THAT(run("list", {directory_.path()}).text, HasSubstr("holds no step"));
+  EXPECT_THAT(run("list", {directory_.path()}).text, HasSubstr("contains no steps"));
 }
 
 TEST_F(CheckpointCommands, ListShowsStepsNextToOneThatCannotBeRead) {

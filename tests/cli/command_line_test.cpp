@@ -60,7 +60,7 @@ TEST(CommandLine, UnknownOptionsNameTheNearest) {
 
 TEST(CommandLine, AnOptionIsNoValue) {
   EXPECT_THAT(faults({"--prompt", "--tokens", "2"}),
-              ElementsAre("--prompt needs a value (one that begins with dashes is written --prompt=--…)"));
+              ElementsAre("--prompt needs a value (write a value that begins with dashes as --prompt=--…)"));
   EXPECT_THAT(faults({"--prompt", "-h"}), ::testing::SizeIs(1));
   EXPECT_THAT(faults({"--prompt"}), ElementsAre("--prompt needs a value"));
   EXPECT_THAT(faults({"--prompt", "-1"}), IsEmpty());
@@ -71,8 +71,9 @@ TEST(CommandLine, AnOptionIsNoValue) {
 TEST(CommandLine, NumbersAreReadWholeAndHeldToTheirLimits) {
   EXPECT_THAT(faults({"--tokens", "4294967297"}), ElementsAre("--tokens '4294967297' must be <= 1000"));
   EXPECT_THAT(faults({"--tokens", "-1"}), ElementsAre("--tokens '-1' must be >= 1"));
-  EXPECT_THAT(faults({"--tokens", "99999999999999999999"}),
-              ElementsAre("--tokens '99999999999999999999' is a number too large, or too near to 0, to be held"));
+  EXPECT_THAT(
+      faults({"--tokens", "99999999999999999999"}),
+      ElementsAre("--tokens '99999999999999999999' is too large or too close to 0 for a floating-point number"));
   for (const char* wrong : {"", "x", "2x", "1.5", " 3", "nan", "0x10"}) {
     EXPECT_THAT(faults({"--tokens", wrong}),
                 ElementsAre("--tokens '" + std::string(wrong) + "' is not a whole number"));
@@ -96,7 +97,8 @@ TEST(CommandLine, DirectoriesMayStandAlone) {
   EXPECT_THAT(parse_command_line({"a", "--directory", "b"}, two).faults, IsEmpty());
   EXPECT_THAT(parse_command_line({"a"}, two).faults, ElementsAre("--directory takes 2 values, 1 is given"));
   EXPECT_THAT(parse_command_line({"a", "b", "c"}, two).faults, ElementsAre("--directory takes 2 values, 3 are given"));
-  EXPECT_THAT(parse_command_line({}, two).faults, ElementsAre("--directory DIR is missing; it may stand alone"));
+  EXPECT_THAT(parse_command_line({}, two).faults,
+              ElementsAre("--directory DIR is missing; the option's name can be omitted"));
 }
 
 TEST(CommandLine, AllFaultsAreToldTogetherAndReadably) {

@@ -83,25 +83,23 @@ TEST_F(ConfigReader, CollectsEveryFault) {
       file("a.conf",
            "[model]\nhiden = 64\nlayers = many\nthis line is none\n[train]\nsteps = 5\nsteps = 6\n[trian]\nseed = 1\n");
   const std::string missing = folder_ / "missing.conf";
-  const ParsedConfig parsed =
-      read({"--config", a, "--config", missing, "--config", folder_, "--model.vocap", "256", "stray",
-                   "--train.seed=x", "--dry-run=3", "--raks", "2", "--parallel.tp"},
-                  {flag("dry-run", "help"), whole_option("ranks", "help", at_least(1))});
-  EXPECT_THAT(parsed.config.reading_faults,
-              ::testing::UnorderedElementsAre(
-                  "unknown key model.hiden; did you mean model.hidden? (" + a + ":2)",
-                  "model.layers 'many' is not a whole number (" + a + ":3)",
-                  "'this line is none' is no 'key = value' and no '[section]' (" + a + ":4)",
-                  "train.steps is given again, first at " + a + ":6 (" + a + ":7)",
-                  "unknown key trian.seed; did you mean train.seed? (" + a + ":9)",
-                  "cannot read a configuration file: cannot open " + missing +
-                      ": No such file or directory; check the path",
-                  "cannot read a configuration file: cannot read " + folder_.string() +
-                      ": it is a directory; name a file",
-                  "unknown option --model.vocap; did you mean --model.vocab? (command line)",
-                  "unexpected word 'stray' (command line)", "train.seed 'x' is not a whole number (command line)",
-                  "--dry-run takes no value (command line)", "unknown option --raks; did you mean --ranks? (command line)",
-                  "--parallel.tp needs a value (command line)"));
+  const ParsedConfig parsed = read({"--config", a, "--config", missing, "--config", folder_, "--model.vocap", "256",
+                                    "stray", "--train.seed=x", "--dry-run=3", "--raks", "2", "--parallel.tp"},
+                                   {flag("dry-run", "help"), whole_option("ranks", "help", at_least(1))});
+  EXPECT_THAT(
+      parsed.config.reading_faults,
+      ::testing::UnorderedElementsAre(
+          "unknown key model.hiden; did you mean model.hidden? (" + a + ":2)",
+          "model.layers 'many' is not a whole number (" + a + ":3)",
+          "'this line is none' is neither 'key = value' nor '[section]' (" + a + ":4)",
+          "train.steps is given twice, first at " + a + ":6 (" + a + ":7)",
+          "unknown key trian.seed; did you mean train.seed? (" + a + ":9)",
+          "cannot read a configuration file: cannot open " + missing + ": No such file or directory; check the path",
+          "cannot read a configuration file: cannot read " + folder_.string() + ": it is a directory; name a file",
+          "unknown option --model.vocap; did you mean --model.vocab? (command line)",
+          "unexpected word 'stray' (command line)", "train.seed 'x' is not a whole number (command line)",
+          "--dry-run takes no value (command line)", "unknown option --raks; did you mean --ranks? (command line)",
+          "--parallel.tp needs a value (command line)"));
   try {
     validate(read({"--config", a}).config, 1);
     FAIL() << "no error";
@@ -144,18 +142,19 @@ TEST_F(ConfigReader, NulBytesAreFaultsWithFileAndLine) {
   const std::string path = file("a.conf", std::string("[model]\nlayers = 2\n[train]\nsteps = 2\0\0\nseed = 5\n", 48));
   EXPECT_THAT(
       read({"--config", path}).config.reading_faults,
-      ElementsAre("a NUL byte: no text, or one of UTF-16; convert it, by iconv -f UTF-16 -t UTF-8 (" + path + ":4)"));
+      ElementsAre("a NUL byte: the file is not text, or it is UTF-16; convert it with iconv -f UTF-16 -t UTF-8 (" +
+                  path + ":4)"));
 }
 
 TEST_F(ConfigReader, BrokenSectionLineIsAFault) {
   EXPECT_THAT(read_config_text("[model\nlayers = 3\n", "t").reading_faults,
-              ::testing::Contains(HasSubstr("'[model' is no 'key = value' and no '[section]' (t:1)")));
+              ::testing::Contains(HasSubstr("'[model' is neither 'key = value' nor '[section]' (t:1)")));
 }
 
 TEST_F(ConfigReader, AWordThatACommentWouldCutIsAFault) {
   const RunConfig config =
       read_config_text("[output]\ndirectory = exp#1\n[train] # of one\nsteps = 7 # enough\n#end\n", "t");
-  EXPECT_THAT(config.reading_faults, ElementsAre(HasSubstr("'directory = exp#1' begins a comment within a word")));
+  EXPECT_THAT(config.reading_faults, ElementsAre(HasSubstr("'directory = exp#1' begins a comment inside a word")));
   EXPECT_THAT(config.reading_faults.front(), HasSubstr("(t:2)"));
   EXPECT_EQ(config.train.steps, 7);
 }
@@ -163,7 +162,7 @@ TEST_F(ConfigReader, AWordThatACommentWouldCutIsAFault) {
 TEST_F(ConfigReader, WordsBehindASectionAreOneFault) {
   const RunConfig config = read_config_text("[ train ] steps = 3\nseed = 5\r\n[model]\r\nlayers = 4\n", "t");
   EXPECT_THAT(config.reading_faults,
-              ElementsAre("'[ train ] steps = 3' has words behind its ']': a [section] is a line of its own (t:1)"));
+              ElementsAre("'[ train ] steps = 3' has text after its ']': put [section] on a line of its own (t:1)"));
   EXPECT_EQ(config.train.seed, 5);
   EXPECT_EQ(config.model.layers, 4);
 }

@@ -81,11 +81,11 @@ TEST(Dispatch, HelpAtEveryLevel) {
     EXPECT_THAT(output_of(words).second, HasSubstr("--model.hidden N"));
   }
   EXPECT_THAT(output_of({"--help", "json"}).second, HasSubstr(R"("name": "data build")"));
-  EXPECT_EQ(message_of({"--version", "x"}), "unexpected word 'x' behind --version");
+  EXPECT_EQ(message_of({"--version", "x"}), "unexpected word 'x' after --version");
   EXPECT_EQ(message_of({"data", "--help", "x"}),
-            "unexpected word 'x' behind --help; shiftron data x --help says more about one command");
+            "unexpected word 'x' after --help; shiftron data x --help describes one command");
   EXPECT_EQ(message_of({"--help", "train"}),
-            "unexpected word 'train' behind --help; shiftron train --help says more about one command");
+            "unexpected word 'train' after --help; shiftron train --help describes one command");
 }
 
 TEST(Dispatch, HelpAsAWord) {
@@ -100,7 +100,7 @@ TEST(Dispatch, HelpAsAWord) {
   }
   EXPECT_THAT(message_of({"help", "trian"}), HasSubstr("unknown command 'trian'; did you mean train?"));
   EXPECT_THAT(message_of({"help", "data", "biuld"}), HasSubstr("unknown command 'data biuld'; did you mean build?"));
-  EXPECT_EQ(message_of({"help", "data", "build", "x"}), "unexpected word 'x' behind build");
+  EXPECT_EQ(message_of({"help", "data", "build", "x"}), "unexpected word 'x' after build");
   EXPECT_THAT(message_of({"train", "help"}), HasSubstr("unexpected word 'help'; shiftron train --help"));
   EXPECT_THAT(message_of({"data", "build", "help"}), HasSubstr("unexpected word 'help'; shiftron data build --help"));
   EXPECT_THAT(message_of({"data", "help"}),
@@ -122,9 +122,9 @@ TEST(Dispatch, NothingGivenIsAFaultWithHelp) {
 }
 
 TEST(Dispatch, SuggestsTheNearestCommand) {
-  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian'; did you mean train? (shiftron --help lists all)");
-  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz' (shiftron --help lists all)");
-  EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld'; did you mean build? (data has: build, verify)");
+  EXPECT_EQ(message_of({"trian"}), "unknown command 'trian'; did you mean train?; shiftron --help lists all commands");
+  EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz'; shiftron --help lists all commands");
+  EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld'; did you mean build?; data has: build, verify");
   EXPECT_EQ(message_of({"data"}), "data needs one of: build, verify");
 }
 

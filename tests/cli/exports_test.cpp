@@ -46,7 +46,7 @@ TEST_F(Exports, WeightsGoWithoutATokenizerThatTheFormatCannotSay) {
   const json exported = run("export", {step, "--output", out_});
   EXPECT_THAT(exported["note"].get<std::string>(),
               AllOf(HasSubstr(step + "/tokenizer.model is a SentencePiece model of type char"),
-                    HasSubstr("tokenizer.json is left out")));
+                    HasSubstr("tokenizer.json is not written")));
   EXPECT_EQ(names_in(out_),
             (std::vector<std::string>{"README.md", "config.json", "generation_config.json", "model.safetensors",
                                       "tokenizer.model", "tokenizer_config.json"}));
@@ -67,7 +67,7 @@ TEST_F(Exports, WeightsGoWithoutATokenizerThatTheFormatCannotSay) {
 TEST_F(Exports, WeightsGoWithoutATokenizerOfMoreTokens) {
   tokenizer_ = example_model();
   const std::string step = step_of(model(329)), file = out_ + ".gguf";
-  const std::string words = step + "/tokenizer.model has 330 tokens and the model 329";
+  const std::string words = step + "/tokenizer.model has 330 tokens, but the model has only 329";
   EXPECT_THAT(run("export", {step, "--output", out_})["note"].get<std::string>(), HasSubstr(words));
   EXPECT_EQ(names_in(out_),
             (std::vector<std::string>{"README.md", "config.json", "generation_config.json", "model.safetensors"}));
@@ -141,7 +141,7 @@ TEST_F(Exports, AnEndBehindTheTokenizersTokensIsTold) {
   const std::string file = out_ + ".gguf";
   const json exported = run("export", {imported["directory"], "--format", "gguf", "--output", file});
   EXPECT_THAT(exported["note"].get<std::string>(),
-              HasSubstr("331 would end a text too, but the tokenizer has 330 tokens, and so has the file"));
+              HasSubstr("331 would also end a text, but the tokenizer, and so the file, has only 330 tokens"));
   EXPECT_EQ(std::get<uint32_t>(GgufFile(file).entries().at("tokenizer.ggml.eot_token_id")), 5u);
 }
 
@@ -171,7 +171,7 @@ TEST_F(Exports, ATokenizerThatIsMissingOrAnotherModelsIsPutThere) {
   write_text(from + "/tokenizer.model",
              example_model() + piece_field("a1", kNormal) + piece_field("b1", kNormal) + piece_field("c1", kNormal));
   EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_ + "2"}),
-              AllOf(HasSubstr("has 333 tokens and the model 332"), HasSubstr("import again")));
+              AllOf(HasSubstr("has 333 tokens, but the model has only 332"), HasSubstr("import again")));
 }
 
 // What the files say in addition to the weights: training here does not use it, but an export writes it again.
@@ -217,8 +217,9 @@ TEST_F(Exports, AnotherEndThanTheTokenizersIsTold) {
   const int64_t own = config["eos_token_id"];
   write_text(out_ + "/generation_config.json", R"({"eos_token_id": 7})");
   const json told = run("import", {out_, "--output", imported_ + "2"});
-  EXPECT_THAT(told["note"].get<std::string>(),
-              HasSubstr("eos_token_id is 7, " + out_ + "/tokenizer.model ends documents by " + std::to_string(own)));
+  EXPECT_THAT(
+      told["note"].get<std::string>(),
+      HasSubstr("eos_token_id is 7, but " + out_ + "/tokenizer.model ends documents with " + std::to_string(own)));
   EXPECT_THAT(text_of("import", {out_, "--format", "hf", "--output", imported_ + "3"}),
               HasSubstr("\nnote: eos_token_id"));
   run("export", {told["directory"], "--output", out_ + "2"});
@@ -246,7 +247,7 @@ TEST_F(Exports, EndsThatAFileHasNoPlaceForAreTold) {
   EXPECT_THAT(imported["note"].get<std::string>(), HasSubstr("bos_token_id 332 is ignored"));
   const json exported = run("export", {imported["directory"], "--format", "gguf", "--output", file});
   EXPECT_EQ(ends(), (std::vector<uint32_t>{own, 5}));
-  EXPECT_THAT(exported["note"].get<std::string>(), HasSubstr("has no place for 7"));
+  EXPECT_THAT(exported["note"].get<std::string>(), HasSubstr("these are not written: 7"));
 }
 
 // Steps of versions that kept no more of an import than its name.

@@ -26,10 +26,10 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
                                                       "model.safetensors", "modeling_kv_shift_llama.py"}));
   const std::string card = read_file(out_ + "/README.md");
   for (const char* fact : {"9 steps of 4 sequences of 32 tokens: 1152 tokens", "`0123`", "`test, 1`",
-                           "trust_remote_code=True", "largest difference of their logits", "keys 1, values 1"}) {
+                           "trust_remote_code=True", "files computed the logits of", "keys 1, values 1"}) {
     EXPECT_THAT(card, HasSubstr(fact));
   }
-  EXPECT_THAT(card, ::testing::ContainsRegex("tested with transformers 5[.0-9]+(, 5[.0-9]+)*; it refuses"));
+  EXPECT_THAT(card, ::testing::ContainsRegex("tested with transformers 5[.0-9]+(, 5[.0-9]+)*, refuses"));
   const json imported = run("import", {out_, "--output", imported_});
   EXPECT_EQ(imported["directory"], imported_ + "/checkpoints/step-00000000");
   EXPECT_THAT(imported["next"].get<std::string>(), HasSubstr("shiftron train --config " + imported_ + "/config.conf"));
@@ -130,7 +130,7 @@ TEST_F(Interchange, AWidthThatHeadsDoNotDivideIsNoPlainLlama) {
   EXPECT_THAT(read_file(out_ + "/config.json"), HasSubstr("\"shift_k\": 0"));
   EXPECT_THAT(read_file(out_ + "/README.md"),
               AllOf(HasSubstr("trust_remote_code=True"), HasSubstr("# A language model\n"),
-                    HasSubstr("whose width, 10, is not a multiple of its heads, 4")));
+                    HasSubstr("whose width, 10, is not a multiple of its number of heads, 4")));
   EXPECT_EQ(diff(step, out_)["equal"], true);
 }
 
@@ -178,7 +178,7 @@ TEST_F(Interchange, WhatWasNotToldIsToldByTheSameCommand) {
     EXPECT_FALSE(fs::exists(given.back() + ".tmp"));
     const Error again = error_of([&, table = table] { output_of(table, words); });
     EXPECT_EQ(again.code(), ExitCode::bad_input);
-    EXPECT_THAT(again.what(), HasSubstr("already exists"));
+    EXPECT_THAT(again.what(), HasSubstr("already"));
   }
   fs::remove_all(converted);  // another request is refused
   std::vector<std::string> words = commands[2].second;
@@ -218,7 +218,7 @@ TEST_F(Interchange, WhatIsThereIsNotTouched) {
               HasSubstr("its newest step is"));
   fs::create_directory(imported_);
   write_text(imported_ + "/mine", "text");
-  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("already exists"));
+  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("already contains"));
   EXPECT_EQ(names_in(imported_), std::vector<std::string>{"mine"});
   EXPECT_THAT(error_of([&] {
                 run("import", {out_ + "9", "--output", imported_ + "2"});
@@ -272,12 +272,12 @@ TEST_F(Interchange, OptionsOfAnotherFormatAreRefused) {
     EXPECT_FALSE(fs::exists(out_));
     return std::string(error.what());
   };
-  EXPECT_THAT(fault("export", "gguf", {"--as", "llama"}), HasSubstr("--format gguf takes no --as"));
+  EXPECT_THAT(fault("export", "gguf", {"--as", "llama"}), HasSubstr("--format gguf does not use --as"));
   EXPECT_THAT(fault("export", "gguf", {"--precision", "fp32"}), HasSubstr("takes --precision f32|f16|bf16, not fp32"));
   EXPECT_THAT(fault("export", "hf", {"--precision", "f16"}), HasSubstr("takes --precision fp32|bf16|fp64, not f16"));
   EXPECT_THAT(fault("export", "megatron", {}), HasSubstr("megatron"));
   EXPECT_THAT(fault("import", "gguf", {}), HasSubstr("gguf"));
-  EXPECT_THAT(fault("import", "megatron", {"--norm-head"}), HasSubstr("--format megatron takes no --norm-head"));
+  EXPECT_THAT(fault("import", "megatron", {"--norm-head"}), HasSubstr("--format megatron does not use --norm-head"));
 }
 
 // Only parameters, after updates, in halves: the gate's raw taps, the missing tokenizer and the evaluation's numbers
@@ -311,7 +311,7 @@ TEST_F(Interchange, AStepOfOursBeginsANewRun) {
   EXPECT_THAT(error_of([&] {
                 run("import", {step, "--format", "shiftron", "--output", out_, "--shift.key", "2"});
               }).what(),
-              HasSubstr("--format shiftron takes no --shift.key"));
+              HasSubstr("--format shiftron does not use --shift.key"));
 }
 
 // One KV head for each head and one layer of Megatron-LM's, out of the parameters; more forms:

@@ -80,7 +80,7 @@ TEST(ThreadCount, ABindingThatLeavesProcessorsIdleIsTold) {
   EXPECT_EQ(binding_warning({{0}, {1}}, 2), "");
   EXPECT_EQ(binding_warning({{0, 1}, {0, 1}}, 2), "");
   const std::string of_one = binding_warning({{0}}, 16);
-  EXPECT_NE(of_one.find("the rank of"), std::string::npos) << of_one;
+  EXPECT_NE(of_one.find("the rank on"), std::string::npos) << of_one;
   EXPECT_NE(of_one.find("--map-by ppr:1:node:PE=16 --bind-to core"), std::string::npos) << of_one;
 }
 

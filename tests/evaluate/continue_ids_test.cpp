@@ -79,13 +79,13 @@ TEST(ContinueIds, WithoutATokenizerTheEndTokenMustBeGiven) {
   const Scratch scratch;
   CheckpointModel model = saved_model(scratch);
   EXPECT_EQ(vocabulary_of_ids(model, std::nullopt).end_of_document, tokenizer_of(model).end_of_document());
-  EXPECT_ERROR(vocabulary_of_ids(model, 7), ExitCode::bad_input, "--end-of-document 7 is said by the tokenizer of");
+  EXPECT_ERROR(vocabulary_of_ids(model, 7), ExitCode::bad_input,
+               "--end-of-document 7 is not needed, because the tokenizer of");
   model.content.tokenizer_model.clear();
   const TokenVocabulary given = vocabulary_of_ids(model, 329);
   EXPECT_EQ(given.size, 330);
   EXPECT_EQ(given.end_of_document, 329);
-  EXPECT_ERROR(vocabulary_of_ids(model, 330), ExitCode::bad_input,
-               "--end-of-document 330 is not within the vocabulary of 330");
+  EXPECT_ERROR(vocabulary_of_ids(model, 330), ExitCode::bad_input, "--end-of-document 330 is not in the vocabulary of");
   EXPECT_ERROR(vocabulary_of_ids(model, std::nullopt), ExitCode::bad_input, "give --end-of-document I");
 }
 
@@ -101,7 +101,7 @@ TEST(ContinueIds, PromptsAreReadAndFaultsNameTheirLine) {
   const std::vector<std::pair<std::string, std::string>> faults = {
       {"{\"ids\": [1, 330]}", "id 330 at position 1 is not within the vocabulary of 330; ids are 0 to 329"},
       {"{\"ids\": [1, 7]}", "id 7 at position 1 is the end-of-document token"},
-      {"{\"ids\": []}", "no id; give at least one"},
+      {"{\"ids\": []}", "no ids; give at least one"},
       {"[1, 2]", "a JSON array, not an object"},
       {"{\"ids\": [1,", "not JSON"},
       {"{\"text\": \"a\"}", "no key \"ids\""}};

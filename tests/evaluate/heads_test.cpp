@@ -241,7 +241,7 @@ TEST(HeadScores, TokensAreTheDocumentedDraws) {
   const RepeatOptions few{.first_token = 3, .last_token = 8}, beyond{.first_token = 3, .last_token = 37};
   EXPECT_ERROR(repeated_tokens(model, few), ExitCode::bad_input, "scores need 6 different tokens");
   EXPECT_ERROR(repeated_tokens(model, beyond), ExitCode::bad_input,
-               "tokens 3 to 37 are no range of the model's vocabulary, 0 to 36");
+               "tokens 3 to 37 are not a range of the model's vocabulary, 0 to 36");
 }
 
 // Where step 0 is gone, the initial taps are drawn again from the seed.

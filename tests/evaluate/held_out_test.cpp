@@ -117,7 +117,7 @@ TEST(HeldOut, MoreWindowsThanCanBeNumberedAreRefused) {
   const auto world = make_single_world();
   EXPECT_ERROR(
       evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input,
-      "an evaluation of 4294967297 windows is 2147483649 batches, the most are 2147483647; raise train.micro_batch");
+      "an evaluation of 4294967297 windows has 2147483649 batches; the maximum is 2147483647; raise train.micro_batch");
 }
 
 TEST(HeldOut, ATokenizerThatEndsDocumentsOtherwiseIsNamed) {
@@ -134,7 +134,7 @@ TEST(HeldOut, ATokenizerThatEndsDocumentsOtherwiseIsNamed) {
   std::ofstream(path) << text;
   const auto world = make_single_world();
   EXPECT_ERROR(evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input,
-               "ends documents by token 7, its tokenizer by");
+               "ends documents with token 7, but its tokenizer with");
 }
 
 // A step that was imported without a tokenizer is scored on tokens, by the dataset's.
@@ -149,7 +149,7 @@ TEST(HeldOut, AModelWithoutATokenizerTakesTheDatasets) {
   EXPECT_EQ(result.loss, expected.loss);
   EXPECT_EQ(result.bits_per_byte, expected.bits_per_byte);
   model.config.model.vocab = 100;
-  EXPECT_ERROR(evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input, "tokens, the model of");
+  EXPECT_ERROR(evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input, "tokens, but the model of");
 }
 
 TEST(HeldOut, ADatasetWithoutTextIsRefused) {
@@ -161,9 +161,9 @@ TEST(HeldOut, ADatasetWithoutTextIsRefused) {
     run_thread_ranks(ranks, [&](HostCommunicator& world) {
       const bool tells = world.rank() == 0;
       EXPECT_ERROR(evaluate_held_out(model, {ends}, world, {}), ExitCode::bad_input,
-                   tells ? ends + " holds nothing to predict: its 2 windows have no counted target" : "");
+                   tells ? ends + " contains nothing to predict: its 2 windows have no counted target" : "");
       EXPECT_ERROR(evaluate_held_out(model, {single}, world, {}), ExitCode::bad_input,
-                   tells ? single + " holds no text to predict: the 8 counted targets of its 2 windows" : "");
+                   tells ? single + " contains no text to predict: the 8 counted targets of its 2 windows" : "");
     });
   }
 }

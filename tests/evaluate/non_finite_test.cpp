@@ -68,7 +68,7 @@ TEST(NonFinite, NoTextIsMade) {
   const CheckpointModel model = spoilt_model(scratch);
   run_thread_ranks(2, [&](HostCommunicator& world) {
     EXPECT_ERROR(generate(model, "the key", {}, world, {}, {}), ExitCode::bad_input,
-                 world.rank() == 0 ? "are not finite numbers" : "");
+                 world.rank() == 0 ? "are not finite" : "");
   });
 }
 
@@ -78,7 +78,7 @@ TEST(NonFinite, AHeldOutLossIsRefused) {
   const std::string dataset = dataset_of(scratch, "sound", std::vector<std::string>(20, "the key and the value"));
   const auto world = make_single_world();
   EXPECT_ERROR(evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input,
-               model.directory + " is no finite number");
+               model.directory + " is not finite");
 }
 
 }  // namespace

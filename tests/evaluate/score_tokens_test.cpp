@@ -116,11 +116,11 @@ TEST(ScoreTokens, EmptyContexts) {
   EXPECT_EQ(split("", "ab", toy_rules()), (Split{{0}, {5}}));
   EXPECT_EQ(split("", "ab", toy_rules(true)), (Split{{0}, {5}}));
   EXPECT_EQ(split("", "<s>ab", toy_rules()), (Split{{0}, {5}}));  // becomes the context
-  EXPECT_ERROR(split(" ", "a", toy_rules()), ExitCode::bad_input, "request 0: its context is white space alone");
+  EXPECT_ERROR(split(" ", "a", toy_rules()), ExitCode::bad_input, "request 0: its context is only white space");
   EXPECT_EQ(split(" ", "a", toy_rules(true)), (Split{{0}, {7}}));
   EXPECT_ERROR(split("", "", toy_rules()), ExitCode::bad_input, "request 0 has an empty continuation");
   EXPECT_ERROR(split("", "<s>", toy_rules()), ExitCode::bad_input,
-               "request 0: its continuation \"<s>\" is the token alone");
+               "request 0: its continuation \"<s>\" is only the begin-of-document token");
   EXPECT_EQ(split("<s>a:", "b", toy_rules(true)), (Split{{0, 1, 10}, {2}}));  // it stands there already
 }
 
@@ -186,7 +186,7 @@ TEST(ScoreTokens, PromptsLeaveRoomForWhatIsMade) {
   EXPECT_EQ(prompt("0", 2).input, (Tokens{0}));
   EXPECT_EQ(prompt("0", 2).lost, 0);
   EXPECT_EQ(prompt("", 2).input, (Tokens{99}));
-  EXPECT_ERROR(prompt("0", 4), ExitCode::bad_input, "request 0: 4 tokens are to be made, which leaves no room");
+  EXPECT_ERROR(prompt("0", 4), ExitCode::bad_input, "request 0: 4 tokens are to be generated, which leaves no room");
 }
 
 TEST(ScoreTokens, TheModelsOwnTokenizer) {

@@ -65,7 +65,7 @@ TEST(Scorer, ATokenizerOfMoreTokensThanTheModelIsRefused) {
   RunConfig config = model_config();
   config.model.vocab = 329;
   const CheckpointModel model = saved_model(scratch, config);
-  const std::string words = model.directory + "/tokenizer.model has 330 tokens and the model 329";
+  const std::string words = model.directory + "/tokenizer.model has 330 tokens, but the model has only 329";
   const auto world = make_single_world();
   EXPECT_ERROR(answered(model, 1, example_requests()), ExitCode::bad_input, words);
   EXPECT_ERROR(generate(model, "the key", {.tokens = 3}, *world, {}, {}), ExitCode::bad_input, words);
@@ -151,9 +151,10 @@ TEST(Scorer, RequestsThatCannotBeAnsweredAreNamed) {
   for (const int ranks : {1, 2}) {
     run_thread_ranks(ranks, [&](HostCommunicator& world) {
       Scorer scorer(model, world, {});
-      EXPECT_ERROR(
-          scorer.answer(requests), ExitCode::bad_input,
-          world.rank() == 0 ? "request " + std::to_string(requests.size() - 1) + ": its context is white space" : "");
+      EXPECT_ERROR(scorer.answer(requests), ExitCode::bad_input,
+                   world.rank() == 0
+                       ? "request " + std::to_string(requests.size() - 1) + ": its context is only white space"
+                       : "");
     });
   }
 }

@@ -321,7 +321,7 @@ TEST(StepBenchmarks, RefuseWhatCannotBeAsked) {
   // As with a dataset whose dataset.json says fewer tokens than its tokenizer has.
   config.model.vocab = 329;
   EXPECT_ERROR(make_step_benchmarks(config, example_model(), "test", *world, {}, log), ExitCode::bad_input,
-               "the run's tokenizer has 330 tokens and the model 329");
+               "the run's tokenizer has 330 tokens, but the model has only 329");
 }
 
 }  // namespace

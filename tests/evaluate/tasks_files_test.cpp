@@ -37,7 +37,7 @@ TEST(Records, csv_cells_hold_line_ends_quotes_and_commas) {
 TEST(Records, malformed_files_are_named_with_their_line) {
   Scratch scratch;
   EXPECT_ERROR(read_csv(scratch.write("a.csv", "a,b\nc,\"d\n\n")), ExitCode::bad_input,
-               "a.csv:2: a quote opens a cell");
+               "a.csv:2: a cell's opening quote is never closed");
   EXPECT_ERROR(read_csv_records(scratch.write("b.csv", "x,y\n1,2\n1,2,3\n")), ExitCode::bad_input, "b.csv:3: 3 cells");
   EXPECT_ERROR(read_jsonl(scratch.write("c.jsonl", "{}\n\n{\n")), ExitCode::bad_input, "c.jsonl:3: not JSON");
   EXPECT_ERROR(read_jsonl(scratch.write("d.jsonl", "[1]\n")), ExitCode::bad_input,
@@ -94,7 +94,7 @@ class TaskFiles : public ::testing::Test {
 };
 
 TEST_F(TaskFiles, a_missing_file_is_named_with_what_to_do) {
-  EXPECT_ERROR(registry_.load("hellaswag", data_ / "none"), ExitCode::bad_input, "is no directory");
+  EXPECT_ERROR(registry_.load("hellaswag", data_ / "none"), ExitCode::bad_input, "is not a directory");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, data_.path() + "/hellaswag/hellaswag_val.jsonl");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "the task hellaswag needs the split validation");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "Rowan/hellaswag as JSONL");
@@ -102,7 +102,7 @@ TEST_F(TaskFiles, a_missing_file_is_named_with_what_to_do) {
 
 // Those of another split or part would silently be read as this one.
 TEST_F(TaskFiles, a_missing_file_is_made_of_parquet_files_of_its_own_split_and_part) {
-  const std::string ask = "Parquet files are there; name those of this split: launch/benchmarks-data ";
+  const std::string ask = "there are Parquet files; convert those of this split: launch/benchmarks-data ";
   const auto told = [&](const std::string& file) { return data_.path() + "/" + file; };
   put("hellaswag/data/test-00000-of-00001.parquet", "PAR1");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, ask + told("hellaswag/validation.jsonl INPUT.parquet"));
@@ -110,7 +110,7 @@ TEST_F(TaskFiles, a_missing_file_is_made_of_parquet_files_of_its_own_split_and_p
   put(of_two + "1-of-00002.parquet", "PAR1");
   put(of_two + "0-of-00002.parquet", "PAR1");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input,
-               "validation-00000-of-00002.parquet is there: launch/benchmarks-data " +
+               "validation-00000-of-00002.parquet exists; convert it: launch/benchmarks-data " +
                    told("hellaswag/validation.jsonl ") + told(of_two + "0-of-00002.parquet ") +
                    told(of_two + "1-of-00002.parquet"));
   put("arc/ARC-Challenge/test-00000-of-00001.parquet", "PAR1");
@@ -143,14 +143,14 @@ TEST_F(TaskFiles, malformed_items_are_named_with_line_and_column) {
   put("mmlu/test/anatomy_test.csv", "q,a,b,c,d,E\n");
   EXPECT_ERROR(load("mmlu_anatomy"), ExitCode::bad_input, "the answer is \"E\", not A, B, C or D");
   put("mmlu/all/test.jsonl", R"({"question": "q", "subject": "anatomy", "choices": ["a", "b"], "answer": 4})");
-  EXPECT_ERROR(load("mmlu_virology"), ExitCode::bad_input, "no item whose subject is virology");
+  EXPECT_ERROR(load("mmlu_virology"), ExitCode::bad_input, "no items with the subject virology");
   EXPECT_ERROR(load("mmlu_anatomy"), ExitCode::bad_input, "{choices.2}: no 2 (a list of 2, counted from 0)");
   put("math/algebra/test.jsonl", R"({"problem": "p", "level": "1", "type": "t", "solution": "none"})");
-  EXPECT_ERROR(load("hendrycks_math_algebra"), ExitCode::bad_input, "test.jsonl:1: the solution boxes no answer");
+  EXPECT_ERROR(load("hendrycks_math_algebra"), ExitCode::bad_input, "test.jsonl:1: the solution has no boxed answer");
   put("math/test/geometry/x.json", "{}");
-  EXPECT_ERROR(load("hendrycks_math_geometry"), ExitCode::bad_input, "x.json: files of MATH are named by numbers");
+  EXPECT_ERROR(load("hendrycks_math_geometry"), ExitCode::bad_input, "x.json: files of MATH are named <number>.json");
   put("wikitext/test.jsonl", "\n");
-  EXPECT_ERROR(load("wikitext"), ExitCode::bad_input, "holds no item");
+  EXPECT_ERROR(load("wikitext"), ExitCode::bad_input, "contains no items");
 }
 
 TEST_F(TaskFiles, columns_are_put_in_the_hubs_order_and_others_left_out) {
@@ -373,16 +373,15 @@ TEST_F(UserTask, faults_are_told_together) {
       folder_.write("bad.json", R"({"name": "a b", "kind": "multiple", "files": {"train": "x"}, "contextt": "",
     "shots": -1, "draw": "any", "metrics": ["accuracy", "acc", "acc"], "gold": "{x|foo}"})");
   for (const char* part :
-       {"bad.json cannot be taken:", "name must be made of letters", "kind is \"multiple\"",
-        "files names none for test", "contextt is no key of a task file; did you mean context?",
-        "shots must be a whole number", "draw is \"any\"",
+       {"bad.json is invalid:", "name must consist of letters", "kind is \"multiple\"", "files has no file for test",
+        "contextt is not a key of a task file; did you mean context?", "shots must be a whole number", "draw is \"any\"",
         "metrics names accuracy; multiple_choice has acc, acc_norm, acc_bytes", "metrics names acc twice",
         "gold {x|foo}: no filter foo", "docs/evaluation.md has an example"}) {
     EXPECT_ERROR(registry_.select({path}), ExitCode::bad_input, part);
   }
   const std::string taken =
       folder_.write("taken.json", R"({"name": "arc_easy", "kind": "rolling", "files": {"test": "x.txt"}})");
-  EXPECT_ERROR(registry_.select({taken}), ExitCode::bad_input, "there is a task arc_easy already");
+  EXPECT_ERROR(registry_.select({taken}), ExitCode::bad_input, "a task arc_easy already exists");
 }
 
 TEST_F(UserTask, keys_that_a_kind_does_not_read_are_refused) {
@@ -395,15 +394,15 @@ TEST_F(UserTask, keys_that_a_kind_does_not_read_are_refused) {
   const std::string choices = R"("choices": "options", "gold": "0")", asked = R"("context": "{q}", "target": " {a}")";
   for (const char* key : {"context", "description", "delimiter", "shots_from", "gold"}) {
     refused("rolling", '"' + std::string(key) + R"(": "test")",
-            std::string(key) + " changes nothing in a task of kind rolling");
+            std::string(key) + " has no effect in a task of kind rolling");
   }
-  refused("rolling", R"("shots": 2)", "shots changes nothing in a task of kind rolling");
-  refused("log_likelihood", asked + R"(, "until": ["."])", "until changes nothing in a task of kind log_likelihood");
-  refused("generate", asked + ", " + choices, "choices changes nothing in a task of kind generate");
+  refused("rolling", R"("shots": 2)", "shots has no effect in a task of kind rolling");
+  refused("log_likelihood", asked + R"(, "until": ["."])", "until has no effect in a task of kind log_likelihood");
+  refused("generate", asked + ", " + choices, "choices has no effect in a task of kind generate");
   refused("multiple_choice", asked + ", " + choices,
-          "target changes nothing in a task of kind multiple_choice with choices");
+          "target has no effect in a task of kind multiple_choice with choices");
   refused("multiple_choice", asked + R"(, "contexts": ["a", "b"], "gold": "0")",
-          "context changes nothing in a task of kind multiple_choice with contexts");
+          "context has no effect in a task of kind multiple_choice with contexts");
   refused("multiple_choice", R"("context": "{q}", "shot_target": "x", )" + choices, "shot_target changes nothing");
 }
 
@@ -477,7 +476,7 @@ TEST_F(UserTask, a_file_without_text_has_no_perplexity) {
   const std::string empty = folder_.write("empty.txt", ""), blank = folder_.write("blank.jsonl", R"({"text": ""})");
   for (const std::string& path : {empty, blank}) {
     const std::string task = registry_.select({"perplexity:" + path}).tasks.at(0);
-    EXPECT_ERROR(registry_.load(task, ""), ExitCode::bad_input, path + " holds no text");
+    EXPECT_ERROR(registry_.load(task, ""), ExitCode::bad_input, path + " contains no text");
   }
 }
 

@@ -128,7 +128,7 @@ TEST_F(TaskPrompts, an_answer_that_is_no_label_is_named) {
       jsonl({arc("Which?", {"iron", "salt"}, {"A", "B"}, "A"), arc("Which?", {"iron", "salt"}, {"A", "B"}, "C")}));
   EXPECT_ERROR(load("arc_easy"), ExitCode::bad_input, "test.jsonl:2: the right answer is \"C\", not one of A B");
   put("winogrande/validation.jsonl", jsonl({winogrande("So _.", "Ann", "Bob", "")}));
-  EXPECT_ERROR(load("winogrande"), ExitCode::bad_input, "take another split");
+  EXPECT_ERROR(load("winogrande"), ExitCode::bad_input, "use another split");
 }
 
 TEST_F(TaskPrompts, mmlu_shows_letters_and_continuation_texts) {
@@ -190,7 +190,7 @@ TEST_F(TaskPrompts, math_generates_until_the_next_problem) {
   EXPECT_EQ(stated.most_tokens, 9);
   EXPECT_TRUE(stated.states_most_tokens);
   EXPECT_FALSE(item.requests[0].generation.states_most_tokens);
-  EXPECT_ERROR(load_shots("hendrycks_math500", 2), ExitCode::bad_input, "has no examples apart from the items");
+  EXPECT_ERROR(load_shots("hendrycks_math500", 2), ExitCode::bad_input, "has no examples other than its questions");
 }
 
 TEST_F(TaskPrompts, minervas_examples_come_from_a_checked_file) {

@@ -228,7 +228,7 @@ TEST_F(Compare, TheReportThatItTookIsNamed) {
   const std::string newest = write("x", tasks), other = write("y", tasks);
   BenchmarkReport(selection_of(tasks), tasks).write(scratch_ / "x", facts_at("2025-12-31T00-00-00.000000"));
   EXPECT_THAT(to_text(compare()),
-              HasSubstr("y against x\n  first: " + newest + ", the newest of 2\n  second: " + other + "\n\n"));
+              HasSubstr("y compared with x\n  first: " + newest + ", the newest of 2\n  second: " + other + "\n\n"));
   EXPECT_EQ(to_json(compare())["first_report"], newest);
   EXPECT_EQ(to_json(compare())["second_report"], other);
 }
@@ -252,7 +252,7 @@ TEST_F(Compare, APerplexityBeyondAllNumbersIsToldAndCompared) {
   const BenchmarkReport large({.tasks = {"text"}}, {texts_of({1, 1}, {-1990, -2010})});
   write("x", {texts_of({1, 1}, {-1990, -2010})});
   write("y", {texts_of({1, 1}, {-1991, -2012})});
-  EXPECT_THAT(too_large(large.rows()), HasSubstr("text word_perplexity exceeds the largest number"));
+  EXPECT_THAT(too_large(large.rows()), HasSubstr("text word_perplexity is too large for a floating-point number"));
   EXPECT_THAT(results_table(large.rows()), HasSubstr(" inf "));
   EXPECT_THAT(too_large(BenchmarkReport({.tasks = {"text"}}, {texts_of({1}, {-200})}).rows()), IsEmpty());
   const Comparison comparison = compare();
@@ -492,7 +492,7 @@ TEST_F(Compare, PairsOfOtherMetricsAreNoNumbers) {
   rewrite(write("y", {task_of("a", {true, true, true})}), as_f1(1));
   const Comparison comparison = compare();
   EXPECT_THAT(comparison.differences, IsEmpty());
-  EXPECT_THAT(comparison.faults, ElementsAre(HasSubstr("a, f1: item 0, 1, 2 have no finite number")));
+  EXPECT_THAT(comparison.faults, ElementsAre(HasSubstr("a, f1: item 0, 1, 2 are not finite")));
 }
 
 // What a report says of a metric decides what a win is; perplexities are better where they are lower.
@@ -529,8 +529,10 @@ TEST_F(Compare, AReportWithoutSamplesIsRefused) {
   const std::string results = write("x", {task_of("a", {true})});
   rewrite(
       results, [](Json&, int64_t) {}, none);
-  EXPECT_ERROR(open_evaluation(results), ExitCode::bad_input,
-               results + " names no samples: items are compared by them (lm_eval writes samples with --log_samples)");
+  EXPECT_ERROR(
+      open_evaluation(results), ExitCode::bad_input,
+      results +
+          " names no samples, but the comparison of items needs them (lm_eval writes samples with --log_samples)");
 }
 
 TEST_F(Compare, AMetricOfOneSideAloneIsTold) {
@@ -538,7 +540,7 @@ TEST_F(Compare, AMetricOfOneSideAloneIsTold) {
   AnsweredTask other = task_of("a", {true, false});
   other.task.definition.metrics.push_back({"acc_bytes", ItemScore::likeliest_per_byte});
   write("y", {other});
-  EXPECT_THAT(compare().faults, ElementsAre("a: acc_bytes is of y alone"));
+  EXPECT_THAT(compare().faults, ElementsAre("a: acc_bytes exists only in y"));
 }
 
 TEST_F(Compare, AChangedItemIsNamedAndLeftOut) {
@@ -562,8 +564,8 @@ TEST_F(Compare, TasksOfOneSideAloneAreTold) {
 TEST_F(Compare, WhatIsMissingOrMalformedIsNamed) {
   EXPECT_ERROR(open_evaluation(scratch_ / "nowhere"), ExitCode::bad_input, "does not exist");
   std::filesystem::create_directory(scratch_ / "empty");
-  EXPECT_ERROR(open_evaluation(scratch_ / "empty"), ExitCode::bad_input, "holds no results_*.json");
-  EXPECT_ERROR(open_evaluation(scratch_.write("results_x.json", "{")), ExitCode::bad_input, "is no JSON");
+  EXPECT_ERROR(open_evaluation(scratch_ / "empty"), ExitCode::bad_input, "contains no results_*.json");
+  EXPECT_ERROR(open_evaluation(scratch_.write("results_x.json", "{")), ExitCode::bad_input, "is not JSON");
   EXPECT_ERROR(open_evaluation(scratch_.write("results_y.json", "{}")), ExitCode::bad_input, "lacks \"results\"");
   write("x", {task_of("a", {true})});
   const std::string path = write("y", {task_of("a", {true})});
@@ -571,7 +573,7 @@ TEST_F(Compare, WhatIsMissingOrMalformedIsNamed) {
   std::filesystem::remove(samples);
   EXPECT_ERROR(compare(), ExitCode::bad_input, samples + " is missing");
   std::ofstream(samples) << "{\"doc_id\": 0}\n";
-  EXPECT_ERROR(compare(), ExitCode::bad_input, samples + ":1 is no sample");
+  EXPECT_ERROR(compare(), ExitCode::bad_input, samples + ":1 is not a sample");
 }
 
 TEST(SignTest, IsTwoSided) {

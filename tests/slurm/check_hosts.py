@@ -39,7 +39,7 @@ class TwoHosts(SystemTest):
         self.assertLess(time.monotonic() - began, scaled(10))
         self.assertEqual(bad.read_text(), "")
         text = self.expect(76, self.preflight(self.folder / "equal", PROGRAM, "--ranks", "8"))
-        self.assertIn("4 ranks have found each other, --ranks says 8", text)
+        self.assertIn("4 ranks found each other, but --ranks is 8", text)
 
     def test_another_program_on_one_host(self):
         """Of two hosts nobody knows which is the odd one: one of them is named."""
@@ -52,7 +52,7 @@ class TwoHosts(SystemTest):
         chosen.chmod(0o755)
         bad = self.folder / "bad-program"
         text = self.expect(70, self.preflight(self.folder / "odd", chosen, "--bad-hosts", bad))
-        self.assertIn("the program is not that of the other hosts", text)
+        self.assertIn("the program differs from the other hosts'", text)
         self.assertIn(bad.read_text().strip(), ("h1.lab", "h2.lab"))
 
     def test_a_folder_that_is_not_shared(self):
@@ -61,7 +61,7 @@ class TwoHosts(SystemTest):
         holder = self.hosts.holders["h2"].pid
         self.must_run("nsenter", "-t", holder, "-m", "mount", "-t", "tmpfs", "none", run)
         text = self.expect(70, self.preflight(run))
-        self.assertIn("must lie on a shared file system", text)
+        self.assertIn("must be on a shared file system", text)
         # Without preflight the error comes before the first step: no step could be saved.
         text = self.expect(76, self.start_on_both(PROGRAM, "train", *options(self.settings(run))))
         self.assertIn("on h2.lab does not show what rank 0 wrote there", text)

@@ -193,10 +193,10 @@ class Slurm(SystemTest):
         log_of_signalled, log_of_knowing = self.at_once(lambda: self.stops_at_its_limit(signalled, "--lead", "20"),
                                                         lambda: self.stops_at_its_limit(knowing, "--launcher", "mpirun", "--lead", "0"))
         self.assertIn("srun, this Slurm has PMIx", log_of_signalled)
-        self.assertFalse("left of the allocation" in log_of_signalled)
+        self.assertFalse("of the allocation are left" in log_of_signalled)
         self.assertIn("preflight: 4 ranks fit", log_of_signalled)
         self.assertIn("mpirun, as asked", log_of_knowing)
-        self.assertIn("left of the allocation", log_of_knowing)
+        self.assertIn("of the allocation are left", log_of_knowing)
         for run in (signalled, knowing):
             self.assert_as_uninterrupted(run)
 
@@ -397,7 +397,7 @@ class Slurm(SystemTest):
         self.assertEqual(self.cluster.job(job)["ExitCode"], "76:0", self.log(run)[-3000:])
         self.assertEqual(self.cluster.job(job)["Restarts"], "0", self.log(run)[-5000:])
         self.assertRegex(self.status(run), "^done ")
-        self.assertIn("a start was refused at", self.status(run))
+        self.assertIn("a later start failed at", self.status(run))
 
     def test_two_jobs_of_one_run(self):
         run = self.folder / "two"
@@ -431,7 +431,7 @@ class Slurm(SystemTest):
         self.cluster.say("scancel", job)
         self.assertEqual(self.ended(run, job), "CANCELLED", self.log(run)[-3000:])
         self.assertEqual(self.cluster.job(job)["Restarts"], "0", self.log(run)[-3000:])
-        self.assertRegex(self.status(run), "(?s)^saved for .*not brought back")
+        self.assertRegex(self.status(run), "(?s)^saved for .*stopped and not requeued")
         self.assertNotIn("crash", self.log(run))
         self.assertFalse((run / "slurm" / "crashes").exists())
 

@@ -65,7 +65,7 @@ class BadInput(SystemTest):
 
     def test_vocabulary_and_tokenizers(self):
         self.refused(76, self.of(self.folder / "small", model__vocab=VOCAB - 84),
-                     f"the data has {VOCAB} tokens, model.vocab is {VOCAB - 84}; set model.vocab={VOCAB} or more")
+                     f"the data's vocabulary has {VOCAB} tokens, but model.vocab is {VOCAB - 84}; set model.vocab={VOCAB} or more")
         self.make_tokenizer("other.model", VOCAB - 16)
         self.make_data("other", "other.model")
         run = self.folder / "for-evaluation"
@@ -73,10 +73,10 @@ class BadInput(SystemTest):
         arguments = ["evaluate", "--checkpoint", step(run, 1), "--data"]
         other = self.folder / "other" / "validation"
         text = self.expect(76, self.start(2, [*arguments, other]))
-        self.assert_told_once(text, f"{other} was made with tokenizer", "build the dataset with")
+        self.assert_told_once(text, f"{other} was built with tokenizer", "build the dataset with")
         self.expect(0, self.start(2, [*arguments, self.folder / "data" / "validation"]))
         self.refused(76, self.of(self.folder / "mixed", evaluation__every=1, evaluation__sequences=2, data__validation=other),
-                     "data.train and data.validation were made with different tokenizers")
+                     "data.train and data.validation were built with different tokenizers")
 
     def differ(self, one, other, *phrases, programs=(PROGRAM, PROGRAM)):
         """Two ranks with different commands, in different folders with the same names for different things, are refused."""
@@ -150,14 +150,14 @@ class BadInput(SystemTest):
         text = self.folder / "mine.jsonl"
         shutil.copy(self.folder / "text.jsonl", text)
         before = text.read_bytes()
-        for output, reason in ((text, "is an input too"), (self.folder / "data", "is a directory"),
-                               (self.folder / "text.jsonl", "no tokenizer's model"),
+        for output, reason in ((text, "is also an input"), (self.folder / "data", "is a directory"),
+                               (self.folder / "text.jsonl", "not a tokenizer model"),
                                (self.folder / "nowhere" / "model", "No such file")):
             result = shiftron("tokenizer", "train", "--input", text, "--vocab", VOCAB, "--output", output)
             self.assertEqual((result.returncode, reason in result.stderr), (76, True), result.stderr)
         self.assertEqual(text.read_bytes(), before)
         dataset = self.folder / "data" / "train"
-        self.refused(76, self.of(dataset), f"output.directory {dataset} holds dataset.json and so is no run's directory")
+        self.refused(76, self.of(dataset), f"output.directory {dataset} contains dataset.json, so it is not a run's directory")
 
     def test_configurations(self):
         run = self.folder / "refused"
@@ -182,7 +182,7 @@ class BadInput(SystemTest):
         self.expect(0, self.train(self.RANKS, self.of(run, train__steps=4, checkpoint__every=2)))
         before = content(run)
         more = {"train__steps": 6, "checkpoint__every": 2}
-        self.refused(76, self.of(run, **more, checkpoint__resume="never"), "holds steps and checkpoint.resume=never", "choose another")
+        self.refused(76, self.of(run, **more, checkpoint__resume="never"), "contains steps, but checkpoint.resume=never", "choose another")
         self.refused(76, self.of(run, **more, train__seed=5), "train.seed was '0', is now '5' (command line)")
         self.refused(76, self.of(run, **more, checkpoint__resume=3), "step 3 is not in", "available steps: 4, 2")
         self.make_data("reordered", "tokenizer.model", seed=3)
@@ -195,15 +195,15 @@ class BadInput(SystemTest):
             data.rename(self.folder / "reordered" / "train")
             (self.folder / "kept").rename(data)
         self.assertEqual(content(run), before)
-        text = self.refused(0, self.of(run, **more, optimizer__schedule="constant"), "resuming behind step 4")
-        self.assertNotIn("follows the end of the run", text)
+        text = self.refused(0, self.of(run, **more, optimizer__schedule="constant"), "resuming after step 4")
+        self.assertNotIn("depends on the end of the run", text)
 
     def test_a_new_end_of_a_falling_rate(self):
         run = self.folder / "falling"
         settings = self.of(run, train__steps=4, checkpoint__every=4, optimizer__schedule="cosine")
         self.expect(0, self.train(self.RANKS, settings))
-        self.refused(0, {**settings, "train.steps": 6}, "train.steps was 4, is 6: optimizer.schedule=cosine with decay_steps=0 follows",
-                     "train.steps=4 keeps the curve")
+        self.refused(0, {**settings, "train.steps": 6}, "train.steps was 4 and is now 6: optimizer.schedule=cosine with decay_steps=0 depends",
+                     "train.steps=4 keeps the schedule")
 
     def test_a_new_end_within_the_fall_of_wsd(self):
         stages = {"optimizer.schedule": "wsd", "optimizer.decay_steps": 4}
@@ -212,9 +212,9 @@ class BadInput(SystemTest):
                 run = self.folder / f"within-the-fall-{stop}"
                 settings = {**self.of(run, train__steps=8), **stages}
                 self.expect(75, self.train(self.RANKS, {**settings, "train.stop_at": stop}))
-                text = self.refused(0, {**settings, "train.steps": 12}, f"resuming behind step {stop}")
-                phrase = "so that step 6 has the learning rate 0.01, it had 0.00292893 before; train.steps=8 keeps the curve"
-                self.assertEqual((text.count("follows the end of the run"), text.count(phrase)), (answer, answer), text)
+                text = self.refused(0, {**settings, "train.steps": 12}, f"resuming after step {stop}")
+                phrase = "so the learning rate of step 6 is 0.01 instead of 0.00292893; train.steps=8 keeps the schedule"
+                self.assertEqual((text.count("depends on the end of the run"), text.count(phrase)), (answer, answer), text)
 
     def test_damaged_checkpoints(self):
         run, whole = self.folder / "damaged", self.folder / "sound"
@@ -224,7 +224,7 @@ class BadInput(SystemTest):
         newest = step(run, 6) / "rank-00000.h5"
         flip(newest, newest.stat().st_size // 2)
         self.assertEqual(shiftron("checkpoint", "verify", step(run, 6)).returncode, 74)
-        text = self.refused(0, settings, "step 6 cannot be used", "resuming behind step 4")
+        text = self.refused(0, settings, "step 6 cannot be used", "resuming after step 4")
         self.assertIn(str(newest), text)
         broken = run / "checkpoints" / "broken-step-00000006"
         self.assertTrue(broken.is_dir())
@@ -261,7 +261,7 @@ class FullDisk(SystemTest):
             self.assert_told_once(text, f"before saving step {number}, because the disk has no space for both; checkpoint.keep is 2")
         self.assertEqual(sorted(path.name for path in (run / "checkpoints").iterdir()), ["step-00000006", "step-00000008"])
         text = self.expect(0, self.start(1, ["preflight", *options(settings)]))
-        self.assert_told_once(text, f"{run} has room for 2 of the 3 steps that checkpoint.keep=2 takes")
+        self.assert_told_once(text, f"{run} has space for 2 of the 3 checkpoints that checkpoint.keep=2 needs")
 
     def test_a_save_fails(self):
         ranks, layout = LAYOUTS["tp2pp2"]
@@ -270,7 +270,7 @@ class FullDisk(SystemTest):
         text = self.expect(70, self.train(ranks, settings))
         for number in (4, 6, 8):
             self.assert_told_once(text, f"step {number} could not be saved: ")
-        self.assert_told_once(text, "the last step could not be saved, for the reason told above; mend it and start again to repeat what is behind step 2")
+        self.assert_told_once(text, "the last step could not be saved (reason above); fix the cause, then run the same command to repeat everything after step 2")
         self.assertEqual(text.count("bytes free, but the checkpoint needs"), 3)
         self.assertEqual([event["step"] for event in events(run, "checkpoint_failed")], [4, 6, 8])
         self.assertEqual(sorted(losses(run)), list(range(1, 9)))
@@ -279,7 +279,7 @@ class FullDisk(SystemTest):
             self.assertEqual(shiftron("checkpoint", "verify", step(run, number)).returncode, 0)
         first = losses(run)
         subprocess.run(["mount", "-o", "remount,size=9m", self.disk], check=True)
-        self.assert_told_once(self.expect(0, self.train(ranks, settings)), "resuming behind step 2")
+        self.assert_told_once(self.expect(0, self.train(ranks, settings)), "resuming after step 2")
         self.assertEqual(losses(run), first)
 
     def test_a_full_disk_to_the_last_byte(self):
@@ -293,7 +293,7 @@ class FullDisk(SystemTest):
                     stream.write(bytes(4096))
             except OSError:
                 pass
-        self.wait_for(lambda: "lines of metrics.jsonl wait for it from step" in job.text(), job)
+        self.wait_for(lambda: "wait until it can be written" in job.text(), job)
         reached = int(re.findall(r"step (\d+)/100000", job.text())[-1])
         self.wait_for(lambda: int(re.findall(r"step (\d+)/100000", job.text())[-1]) > reached + 3, job)
         ballast.unlink()

@@ -232,7 +232,7 @@ class Benchmarks(Reports):
             result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output",
                               self.folder / f"length-{length}", "--max-length", length)
             self.must(result)
-            self.assertEqual("lost their beginning" in result.stderr, reported, result.stderr)
+            self.assertEqual("were cut at the beginning" in result.stderr, reported, result.stderr)
             self.assertEqual("winogrande, item 0" in result.stderr, reported, result.stderr)
 
     def test_bad_input_is_named(self):
@@ -246,10 +246,10 @@ class Benchmarks(Reports):
         self.assertIn("hellaswag", result.stderr)
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--data", DATA, "--fewshot", "2")
         self.assertEqual(result.returncode, 76)
-        self.assertIn("--fewshot is of --tasks", result.stderr)
+        self.assertIn("--fewshot only applies with --tasks", result.stderr)
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--data", DATA, "--limit", "0.5")
         self.assertEqual(result.returncode, 76)
-        self.assertIn("--limit '0.5' is no whole number: without --tasks it is of windows", result.stderr)
+        self.assertIn("--limit '0.5' is not a whole number: without --tasks it counts windows", result.stderr)
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output", self.folder / "bad",
                           "--limit", "0")
         self.assertEqual(result.returncode, 76)
@@ -264,10 +264,10 @@ class Benchmarks(Reports):
         row = ["evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output", self.folder / "never"]
         config = self.folder / "keys.conf"
         config.write_text("[evaluation]\nlimit = 2\n[optimizer]\nlearning_rate = 5\nclip = 1\n")
-        for words, texts in ((["--evaluation.fewshot", "2"], ["evaluation.fewshot does nothing for a checkpoint, give --fewshot (command line)"]),
-                             (["--evaluation.sequences", "2"], ["evaluation.sequences does nothing for a checkpoint, leave it out"]),
+        for words, texts in ((["--evaluation.fewshot", "2"], ["evaluation.fewshot has no effect on a checkpoint; use --fewshot (command line)"]),
+                             (["--evaluation.sequences", "2"], ["evaluation.sequences has no effect on a checkpoint; omit it"]),
                              (["--data.train", "elsewhere", "--train.seed", "77"], ["2 faults", "data.train does", "train.seed does"]),
-                             (["--config", config], ["evaluation.limit does nothing for a checkpoint, give --limit (", "optimizer.learning_rate does"])):
+                             (["--config", config], ["evaluation.limit has no effect on a checkpoint; use --limit (", "optimizer.learning_rate has"])):
             for command in (row, ["generate", "--checkpoint", self.steps[0], "--prompt", "The"]):
                 result = shiftron(*command, *words)
                 self.assertEqual(result.returncode, 76, result.stderr)
@@ -280,9 +280,9 @@ class Benchmarks(Reports):
             result = shiftron(*command, *options({key: values[key] for key in keys}))
             self.assertEqual(result.returncode, 76, result.stderr)
             for key in keys:
-                advice = "give --token-budget" if command is row and key == "train.micro_batch" else "leave it out"
+                advice = "use --token-budget" if command is row and key == "train.micro_batch" else "omit it"
                 what = "tasks" if command is row else "generate"
-                self.assertIn(f"{key} does nothing for {what}, {advice} (command line)", result.stderr)
+                self.assertIn(f"{key} has no effect on {what}; {advice} (command line)", result.stderr)
             self.assertIn("2 faults", result.stderr)
         self.assertFalse((self.folder / "never").exists())
         own = self.steps[0].parent.parent / "config.conf"
@@ -348,8 +348,8 @@ class Benchmarks(Reports):
         run = self.folder / "refused"
         for ranks, settings, texts in (
                 (1, self.asking(run, evaluation__tasks="hellaswg", evaluation__data="", evaluation__every=0),
-                 ["3 faults", "did you mean hellaswag?", "evaluation.data is required", "tasks without evaluation.every"]),
-                (1, self.asking(run, evaluation__data=self.folder / "nowhere"), ["nowhere' is no directory", "evaluation.data of a run"]),
+                 ["3 faults", "did you mean hellaswag?", "evaluation.data is required", "tasks need evaluation.every"]),
+                (1, self.asking(run, evaluation__data=self.folder / "nowhere"), ["nowhere' is not a directory", "evaluation.data of a run"]),
                 (1, self.asking(run, evaluation__tasks=self.of_dataset(), evaluation__data=""), ["evaluation.data is required"]),
                 (2, self.asking(run, evaluation__data=self.folder), [f"{self.folder}/hellaswag/validation.jsonl"])):
             text = self.expect(76, self.train(ranks, settings))

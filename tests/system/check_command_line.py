@@ -197,7 +197,7 @@ class CommandLine(SystemTest):
         def status(reported):
             text = self.must_run(["status", run_directory])
             self.assertIn("step 2, loss ", text)
-            self.assertEqual(text.count("its number of steps is not known: "), reported, text)
+            self.assertEqual(text.count("the run's number of steps is unknown: "), reported, text)
             self.assertIsNone(json.loads(self.must_run(["status", run_directory, "--json"]))["steps"])
             return text
         config.write_text("[train\n")
@@ -210,7 +210,7 @@ class CommandLine(SystemTest):
         config.touch(0)
         answer = subprocess.run([*self.WITHOUT_RIGHTS, PROGRAM, "status", run_directory], env=environment(), capture_output=True, text=True, check=False)
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
-        self.assertIn("its number of steps is not known: cannot open", answer.stdout)
+        self.assertIn("the run's number of steps is unknown: cannot open", answer.stdout)
 
     def test_following_retries_when_files_cannot_be_read(self):
         run_directory = self.copy_without_an_end("lost-for-a-while")
@@ -241,13 +241,13 @@ class CommandLine(SystemTest):
         of_step = ["evaluate", "--checkpoint", self.step]
         self.assertNotIn("--data", self.refused([*of_step, "--tasks", "nope", "--output", folder / "none"], "no such task"))
         self.assertNotIn("--data", self.refused([*of_step, "--tasks", "list,hellaswag", "--output", folder / "none"],
-                                                "--tasks list stands alone"))
-        self.refused(["checkpoint", "list", self.step], f"{self.step} is a step itself; `shiftron checkpoint inspect {self.step}`")
+                                                "--tasks list prints the available tasks"))
+        self.refused(["checkpoint", "list", self.step], f"{self.step} is itself a step; `shiftron checkpoint inspect {self.step}`")
         self.must_run(["checkpoint", "export", self.step, "--format", "hf", "--output", folder / "exported-once"])
         self.refused(["checkpoint", "import", folder / "exported-once", "--format", "megatron", "--output", folder / "none"],
                      "seems to be in the format hf, give --format hf")
         self.refused(["train", "--config", self.run_directory / "config.conf", "--dry-run", "--draw", ""],
-                     "--draw is given an empty name")
+                     "--draw is empty")
 
     def test_missing_values(self):
         for command in self.rows:
@@ -280,11 +280,11 @@ class CommandLine(SystemTest):
         for command in ("generate", "evaluate"):
             row = [command, *self.rows[command]]
             self.refused([*row, "--model.hidden", "abc"], "model.hidden 'abc' is not a whole number", "1 fault")
-            self.refused([*row, "--model.hidden", "64"], "model.hidden is '32' in the checkpoint, cannot be '64'")
-            self.refused([*row, "--shift.form", "project"], "shift.form is 'free' in the checkpoint, cannot be 'project'")
+            self.refused([*row, "--model.hidden", "64"], "model.hidden is '32' in the checkpoint and cannot be changed to '64'")
+            self.refused([*row, "--shift.form", "project"], "shift.form is 'free' in the checkpoint and cannot be changed to 'project'")
             self.refused([*row, "--config", "nosuch", "--temprature", "1"], "cannot read a configuration file: cannot open nosuch", "unknown option --temprature")
             self.refused([*row, "--parallel.tp", "0"], "parallel.tp 0 must be >= 1")
-            self.refused([*row, "--parallel.cp", "2"], "parallel.cp 2 not in this version")
+            self.refused([*row, "--parallel.cp", "2"], "parallel.cp 2 is not implemented")
             self.refused([command, "--checkpoint", self.run_directory, *row[3:]], f"its newest step is {self.step}")
         self.refused(["generate", "--checkpoint", self.step, "--prompt", "--tokens", "2"], "--prompt needs a value")
 
@@ -294,9 +294,9 @@ class CommandLine(SystemTest):
         for more in ([], ["--parallel.tp", "2"]):
             code, out, err = run([*row, *more], ranks=2)
             self.assertEqual((code, out), (0, alone), err)
-        self.refused([*row, "--parallel.tp", "2"], "generate divides a model by tp over all ranks, here 1")
-        self.refused([*row, "--parallel.tp", "1"], "generate divides a model by tp over all ranks, here 2", ranks=2)
-        self.refused([*row, "--parallel.pp", "2"], "generate divides a model by tp over all ranks, here 2", ranks=2)
+        self.refused([*row, "--parallel.tp", "2"], "generate splits a model by tp over all ranks, here 1")
+        self.refused([*row, "--parallel.tp", "1"], "generate splits a model by tp over all ranks, here 2", ranks=2)
+        self.refused([*row, "--parallel.pp", "2"], "generate splits a model by tp over all ranks, here 2", ranks=2)
         self.refused([*row, "--nosuch"], "unknown option --nosuch", ranks=2)
 
     def test_a_step_without_a_tokenizer_is_scored_on_tokens(self):
@@ -336,7 +336,7 @@ class CommandLine(SystemTest):
             stream.write(b"caf\xe9 and a text\n" * 20)
         out = self.must_run(["data", "build", "--input", text, "--tokenizer", self.folder / "tokenizer.model", "--output", self.folder / "latin"])
         self.assertIn("1 file read as text", out)
-        self.assertIn("20 bytes of the texts are NUL or no UTF-8", out)
+        self.assertIn("20 bytes of the texts are NUL or not UTF-8", out)
         self.assertIn(r"caf\xE9.txt", self.must_run(["data", "inspect", self.folder / "latin"]))
         self.must_run(["tokenizer", "train", "--input", self.folder / "text.jsonl", "--vocab", "384", "--output", odd + b".model", "--json"])
         self.must_run(["evaluate", "--checkpoint", self.step, "--data", odd, "--json"])

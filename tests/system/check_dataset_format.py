@@ -220,9 +220,9 @@ class DatasetFormat(SystemTest):
         self.assertEqual((self.folder / "continued.jsonl").read_text(), printed)
         other = self.folder / "other.jsonl"
         other.write_text('{"ids": [1]}\n{"ids": [%d]}\n' % VOCAB)
-        for line, fault in ((words, "give --end-of-document I"), ([*given, "--prompt", "a"], "--prompt and --ids both say what to continue"),
-                            (["generate", "--checkpoint", checkpoint, "--prompt", "a", "--output", other], "--output is of --ids"),
-                            ([*given, "--output", prompts], f"--output {prompts} is an input too"),
+        for line, fault in ((words, "give --end-of-document I"), ([*given, "--prompt", "a"], "--prompt and --ids both define what to continue"),
+                            (["generate", "--checkpoint", checkpoint, "--prompt", "a", "--output", other], "--output only applies with --ids"),
+                            ([*given, "--output", prompts], f"--output {prompts} is also an input"),
                             ([*given[:3], "--ids", other, "--end-of-document", END], f"other.jsonl:2: id {VOCAB} at position 0 is not within the vocabulary")):
             refused = shiftron(*line)
             self.assertEqual((refused.returncode, refused.stdout), (76, ""), refused.stderr)

@@ -363,7 +363,7 @@ class GeneratedData(unittest.TestCase):
         refused("math --documents 0 --jsonl", "--documents '0' must be >= 1")
         refused("math --documents 1", "give --output DIR, --jsonl or --text")
         refused("math --documents 1 --jsonl --output none", "give only one of --output DIR, --jsonl or --text")
-        refused("math --documents 1 --text --pack 64", "--pack is of a dataset, and --text prints documents")
+        refused("math --documents 1 --text --pack 64", "--pack only applies to a dataset, but --text prints documents")
         refused("math --documents 1 --output none --pack 59", "--pack 59 is less than the 60 tokens that a document may have", "give --pack 60 or more")
         refused("math --documents 1 --output none --vocab 24", "--vocab 24 is less than the 25 tokens", "give --vocab 25 or more")
         self.assertFalse(pathlib.Path("none").exists())

@@ -97,7 +97,7 @@ class GpuAccidents(SystemTest):
                 self.assertNotIn("cannot be used", text)
                 self.assertEqual(json.loads(report.read_text())["left"], {})
                 self.assertEqual(events(run, "exit")[-1]["code"], 70)
-        self.assertIn(f"resuming behind step {self.STEPS}\n", self.expect(0, self.train(1, self.settings_of(run))))
+        self.assertIn(f"resuming after step {self.STEPS}\n", self.expect(0, self.train(1, self.settings_of(run))))
 
     def test_a_rank_that_fails_alone_says_why(self):
         run = self.folder / "alone"

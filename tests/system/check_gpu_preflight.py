@@ -57,8 +57,8 @@ class GpuPreflight(SystemTest):
                 program.write_text(NVIDIA_SMI.format(odd="0000:01:00.0", errors=errors))
                 program.chmod(0o755)
                 text, bad = self.on("PATH", f"{self.folder}:{os.environ['PATH']}", 4, code)
-                self.assertIn("power.limit of the GPU of its rank 1 is 500.00 W, most have 700.00 W", text)
-                self.assertEqual("the GPU of its rank 1 has had 2 errors" in text, errors > 0, text)
+                self.assertIn("the GPU of its rank 1: power.limit is 500.00 W, most have 700.00 W", text)
+                self.assertEqual("the GPU of its rank 1 has had 2 uncorrectable ECC memory errors" in text, errors > 0, text)
                 self.assertEqual(bad, [os.uname().nodename] if errors else [])
 
     def test_more_ranks_than_gpus_are_reported(self):

@@ -141,7 +141,7 @@ class Kills(SystemTest):
         self.assertLess(time.monotonic() - failed, scaled(15))
         self.assert_told_once(job.text(), "[rank 1] error: data/shard-", f" (on {socket.gethostname()})")
         self.assertEqual([(event["rank"], event["code"]) for event in events(run, "exit")], [(1, 76)])
-        self.assertIn("rank 1 has ended with code 76: so does this one", (run / "logs/rank-00000.log").read_text())
+        self.assertIn("this rank stops because rank 1 ended with code 76", (run / "logs/rank-00000.log").read_text())
 
     def test_the_launcher_is_killed(self):
         """Without mpirun the ranks end by themselves."""
@@ -182,8 +182,8 @@ class Kills(SystemTest):
         self.expect(0, self.train(1, settings(whole)))
         expected = rows(whole)
         self.assertEqual([row["step"] for row in expected], [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 8])
-        for phrase, count, saved in (("steps read them", 1, 0),  # step 2 has no row yet
-                                     ("steps read them", 2, 0),  # step 3, to be evaluated
+        for phrase, count, saved in (("steps read the data", 1, 0),  # step 2 has no row yet
+                                     ("steps read the data", 2, 0),  # step 3, to be evaluated
                                      ("step 3/8", 5, 0),  # step 5, to be saved
                                      ("step 3: ", 6, 0),  # step 5 is about to be saved
                                      ("step 4/8", 6, 5),  # it has just been

@@ -141,12 +141,12 @@ class RunFiles(SystemTest):
         self.assertEqual(start["rank_order"], "tp,cp,dp,pp")
         log = (run / "logs/rank-00000.log").read_text()
         self.assertIn(f"stage 0  embedding, layer 0  0-1\nstage 1  layer 1, head       2-3\nall on host {next(iter(start['hosts']))}\n", log)
-        self.assertNotIn("tensor-parallel groups lie on", log)
+        self.assertNotIn("tensor-parallel groups span", log)
 
     def check_config(self, run):
         before = (run / "config.conf").read_text()
         text = self.expect(0, self.start(4, ["train", "--config", run / "config.conf"]))
-        self.assertIn("step 6 is the last one; nothing to do", text)
+        self.assertIn("step 6, the last one, is already done; nothing to do", text)
         self.assertNotIn("resume: ", text)  # no key has changed
         self.assertEqual((run / "config.conf").read_text(), before)
         self.must(shiftron("train", "--config", run / "config.conf", "--dry-run"))
@@ -182,7 +182,7 @@ class RunFiles(SystemTest):
         job.wait()
         died_at = last_step(run)
         text = self.expect(0, self.train(1, self.settings(run, train__steps=3)))
-        self.assert_told_once(text, f"metrics.jsonl tells of steps, but {run}/checkpoints holds none: training begins at step 1")
+        self.assert_told_once(text, f"metrics.jsonl has lines of earlier steps, but {run}/checkpoints contains no checkpoint: training starts at step 1")
         self.assertEqual([line["step"] for line in lines(run / "metrics.jsonl")], [1, 2, 3])
         self.assertEqual(last_step(run), 3)
         moved = (run / "metrics.superseded.jsonl").read_text().splitlines()
@@ -277,11 +277,11 @@ class Words(SystemTest):
         self.must(shiftron("train", "--dry-run", "--draw", drawing, *options(settings)))  # replaced
         notes = self.folder / "notes.md"
         notes.write_text("svg\n")
-        for command, message in ((["--dry-run", "--draw", notes], "is there and no drawing, which alone is replaced"),
+        for command, message in ((["--dry-run", "--draw", notes], "exists and is not a drawing, so it is not replaced"),
                                  (["--dry-run", "--draw", self.folder / "none" / "a.svg"], "the drawing cannot be written, choose another --draw: "),
                                  (["--dry-run", "--draw", self.folder], "the drawing cannot be written"),
-                                 (["--draw", drawing], "give --dry-run too"), (["--json"], "give --dry-run too"),
-                                 (["--ranks", "8"], "give --dry-run too"), (["--to-start"], "give --dry-run too")):
+                                 (["--draw", drawing], "add --dry-run"), (["--json"], "add --dry-run"),
+                                 (["--ranks", "8"], "add --dry-run"), (["--to-start"], "add --dry-run")):
             refused = shiftron("train", *command, *options(settings))
             self.assertEqual(refused.returncode, 76, refused.stderr)
             self.assertIn(message, refused.stderr)
@@ -347,9 +347,9 @@ class Words(SystemTest):
         tasks = {"evaluation.every": 2, "evaluation.tasks": "hellaswag"}
         rows = [({"data.train": None}, "data.train is required"), ({"output.directory": None}, "output.directory is required"),
                 ({"evaluation.every": 2}, "data.validation is required"), (tasks, "evaluation.data is required"),
-                ({**tasks, "evaluation.data": nowhere}, f"'{nowhere}' is no directory")]
+                ({**tasks, "evaluation.data": nowhere}, f"'{nowhere}' is not a directory")]
         if "cuda" not in self.must(shiftron("--version")):
-            rows.append(({"device.kind": "cuda"}, "device.kind cuda not in this version"))
+            rows.append(({"device.kind": "cuda"}, "device.kind cuda is not implemented"))
         for more, message in rows:
             with self.subTest(message):
                 settings = {key: value for key, value in {**self.settings(run), **more}.items() if value is not None}

@@ -52,7 +52,7 @@ class Signals(SystemTest):
         self.assertLess(took, scaled(10))
         stopped = last_step(run)
         self.assertGreaterEqual(stopped, before)
-        self.assertIn(f"stopped behind step {stopped}", text)
+        self.assertIn(f"stopped after step {stopped}", text)
         self.assertEqual(events(run, "exit")[-1]["code"], 75)
         self.assertEqual(events(run, "stop")[-1]["step"], stopped)
         self.assertTrue((step(run, stopped) / "manifest.json").exists())

@@ -60,7 +60,7 @@ TEST(EvaluationBatches, AreAsManyAsCanBeNumbered) {
   EXPECT_EQ(evaluation_batch_count(int64_t{1} << 40, int64_t{1} << 20), 1 << 20);
   EXPECT_EQ(evaluation_batch_count((int64_t{1} << 31) - 1, 1), std::numeric_limits<int>::max());
   EXPECT_ERROR(evaluation_batch_count(int64_t{1} << 31, 1), ExitCode::bad_input,
-               "2147483648 batches, the most are 2147483647; raise train.micro_batch");
+               "2147483648 batches; the maximum is 2147483647; raise train.micro_batch");
 }
 
 // All ranks together read them, and count no other row.

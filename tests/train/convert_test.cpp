@@ -160,7 +160,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
   EXPECT_THAT(refused("tp=two"), HasSubstr("parallel.tp 'two'"));
   EXPECT_THAT(refused("dp=0"), HasSubstr("dp '0' must be"));
   EXPECT_THAT(refused("dp=3"), HasSubstr("global_batch 4"));
-  EXPECT_THAT(refused("4,tp=2"), HasSubstr("has no key before it"));
+  EXPECT_THAT(refused("4,tp=2"), HasSubstr("is not KEY=VALUE"));
   EXPECT_THAT(refused("tp=2,tp=2"), HasSubstr("tp is given twice"));
   EXPECT_THAT(refused("dp=2000000"), HasSubstr("dp '2000000' must be"));
   EXPECT_THAT(refused("tp=60000,dp=60000"), HasSubstr("more than 1000000 ranks"));
@@ -230,7 +230,7 @@ TEST_F(Convert, AFailureIsToldWhereNothingCanBeLooked) {
 TEST_F(Convert, ParametersAloneInHalves) {
   ConvertOptions options;
   options.precision = DType::bfloat16;
-  EXPECT_ERROR(to("tp=2", "cast", options), ExitCode::bad_input, "give --drop-optimizer too");
+  EXPECT_ERROR(to("tp=2", "cast", options), ExitCode::bad_input, "add --drop-optimizer");
   options.drop_optimizer = true;
   const ConvertedStep made = to("tp=2", "cast", options);
   EXPECT_FALSE(made.can_train);

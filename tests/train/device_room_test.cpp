@@ -80,7 +80,7 @@ TEST(DeviceRoom, TheRankThatLacksMostIsNamedWithItsPlan) {
   EXPECT_EQ(refusal.refused, 3);
   EXPECT_THAT(refusal.text, HasSubstr("device of rank 1 on "));
   EXPECT_THAT(refusal.text, HasSubstr("(tp 0, pp 1, dp 0)"));
-  EXPECT_THAT(refusal.text, HasSubstr("0.005 GB are missing"));
+  EXPECT_THAT(refusal.text, HasSubstr("0.005 GB missing"));
   for (const char* category : {"activations", "optimizer", "parameters", "reserve", "workspace"}) {
     EXPECT_THAT(refusal.text, HasSubstr(std::string("\n  ") + category)) << category;
   }
@@ -95,14 +95,14 @@ TEST(DeviceRoom, WhatIsOnlyNotFreeIsNoFaultOfTheRun) {
   EXPECT_EQ(held.refused, 2);
   EXPECT_EQ(held.code, ExitCode::crash);
   EXPECT_THAT(held.text,
-              AllOf(HasSubstr("device of rank 1 on "), HasSubstr("0.005 GB are missing, which others hold at "
-                                                                 "present: start again once they are free")));
+              AllOf(HasSubstr("device of rank 1 on "),
+                    HasSubstr("0.005 GB missing, which other processes use now: start again once they have freed it")));
   const Refusal both = ask_of(config, 2, [](int rank, int64_t planned) {
     return RoomOfRank{.available = planned - (rank == 0 ? 1 : 5'000'000), .total = planned - (rank == 0 ? 1 : 0)};
   });
   EXPECT_EQ(both.refused, 2);
   EXPECT_EQ(both.code, ExitCode::bad_input);
-  EXPECT_THAT(both.text, AllOf(HasSubstr("device of rank 0 on "), Not(HasSubstr("at present"))));
+  EXPECT_THAT(both.text, AllOf(HasSubstr("device of rank 0 on "), Not(HasSubstr("use now"))));
 }
 
 // Ranks of a host need its room together.
@@ -131,7 +131,7 @@ TEST(DeviceRoom, OfAHostItsRanksAreCountedTogether) {
     EXPECT_EQ(refused, missing == 0 ? 0 : 2);
     if (missing == 0) continue;
     EXPECT_THAT(text, HasSubstr("on the host of rank 0 on "));
-    EXPECT_THAT(text, HasSubstr(" by the 1 others there, "));
+    EXPECT_THAT(text, HasSubstr(" more for its other 1 ranks, "));
     EXPECT_THAT(text, Not(HasSubstr("device.reserve")));
   }
 }

@@ -72,7 +72,7 @@ TEST(BfloatProducts, AreKeptInACheckpoint) {
   nlohmann::json json = nlohmann::json::parse(to_json(state));
   json["bfloat16_products"]["forward"] = "abacus";
   EXPECT_ERROR(saved_state(json.dump(), "here"), ExitCode::no_checkpoint,
-               "here: this version knows no products by abacus");
+               "here: this version has no matrix products by abacus");
   // Of older versions.
   json.erase("bfloat16_products");
   json["bfloat16_matmul"] = true;

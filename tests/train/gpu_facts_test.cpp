@@ -47,7 +47,7 @@ TEST(GpuFacts, TheOddGpuIsNamedWithItsValueAndTheOthers) {
   gpus[6].facts["power.limit"] = "500.00 W";
   gpus[1].facts.clear();  // without nvidia-smi
   EXPECT_THAT(texts(odd_gpus(gpus)),
-              ElementsAre("n1: power.limit of the GPU of its rank 2 is 500.00 W, most have 700.00 W (nvidia-smi)"));
+              ElementsAre("n1: the GPU of its rank 2: power.limit is 500.00 W, most have 700.00 W (nvidia-smi)"));
 }
 
 TEST(GpuFacts, AHostIsToldOfOnceForAValue) {
@@ -55,7 +55,7 @@ TEST(GpuFacts, AHostIsToldOfOnceForAValue) {
   for (size_t rank = 4; rank < 8; ++rank) gpus[rank].facts["driver_version"] = "570.2";
   EXPECT_THAT(
       texts(odd_gpus(gpus)),
-      ElementsAre("n0: driver_version of the GPUs of its ranks 0, 1, 2, 3 is 580.1, others have 570.2 (nvidia-smi)"));
+      ElementsAre("n0: the GPUs of its ranks 0, 1, 2, 3: driver_version is 580.1, others have 570.2 (nvidia-smi)"));
 }
 
 TEST(GpuFacts, ErrorsOfMemoryAreCountedAndNotCompared) {
@@ -65,7 +65,7 @@ TEST(GpuFacts, ErrorsOfMemoryAreCountedAndNotCompared) {
   EXPECT_THAT(odd_gpus(gpus), IsEmpty());
   ASSERT_EQ(gpus_with_errors(gpus).size(), 1u);
   EXPECT_THAT(texts(gpus_with_errors(gpus)).front(),
-              ::testing::StartsWith("n0: the memory of the GPU of its rank 3 has had 2 errors"));
+              ::testing::StartsWith("n0: the GPU of its rank 3 has had 2 uncorrectable ECC memory errors"));
 }
 
 }  // namespace

@@ -147,12 +147,12 @@ TEST(HostWarning, NamesTheFirstGroupOnSeveralHosts) {
   EXPECT_EQ(host_warning(usual, hosts_of(8, 2)), "");
   EXPECT_THAT(
       host_warning(usual, hosts_of(8, 3)),
-      ::testing::StartsWith("1 of 4 tensor-parallel groups lie on several hosts (rank 2 on node0, rank 3 on node1): "));
+      ::testing::StartsWith("1 of 4 tensor-parallel groups span several hosts (rank 2 on node0, rank 3 on node1): "));
   ParallelLayout other = usual;
   other.order = {Axis::dp, Axis::pp, Axis::cp, Axis::tp};
   EXPECT_THAT(
       host_warning(other, hosts_of(8, 4)),
-      ::testing::StartsWith("4 of 4 tensor-parallel groups lie on several hosts (rank 0 on node0, rank 4 on node1): "));
+      ::testing::StartsWith("4 of 4 tensor-parallel groups span several hosts (rank 0 on node0, rank 4 on node1): "));
   EXPECT_THAT(host_warning(other, hosts_of(8, 4)), Not(HasSubstr("\n")));
 }
 

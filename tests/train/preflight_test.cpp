@@ -50,7 +50,7 @@ TEST(Preflight, NothingIsWrong) {
 TEST(Preflight, TheOddHostIsNamed) {
   std::vector<RankReport> reports = three_hosts();
   reports[2].files["libmpi.so.40"] = "3c";
-  EXPECT_THAT(fault_of(reports), HasSubstr("n1: libmpi.so.40 is not that of the other hosts"));
+  EXPECT_THAT(fault_of(reports), HasSubstr("n1: libmpi.so.40 differs from the other hosts'"));
   reports = three_hosts();
   reports[4].clock += 60;
   EXPECT_THAT(fault_of(reports), HasSubstr("n2: its clock is 60 s ahead of the others'"));
@@ -58,15 +58,15 @@ TEST(Preflight, TheOddHostIsNamed) {
   reports[0].clock -= 3600;
   EXPECT_THAT(fault_of(reports), HasSubstr("n0: its clock is 3600 s behind the others'"));
   reports = three_hosts();
-  reports[0].disk_fault = "it cannot write into /run: read-only";
+  reports[0].disk_fault = "it cannot write to /run: read-only";
   EXPECT_THAT(fault_of(reports), HasSubstr("n0: it cannot write"));
   reports = three_hosts();
   reports[3].data_fault = "cannot open /data/dataset.json";
   EXPECT_THAT(fault_of(reports),
-              HasSubstr("n1: its rank 1 lacks data that others have: cannot open /data/dataset.json"));
+              HasSubstr("n1: its rank 1 cannot open data that other hosts can: cannot open /data/dataset.json"));
   reports = three_hosts();
   reports[5].wrong_products = 3;
-  EXPECT_THAT(fault_of(reports), HasSubstr("n2: 3 elements of a matrix product on its rank 1 are wrong"));
+  EXPECT_THAT(fault_of(reports), HasSubstr("n2: a matrix product on its rank 1 has 3 wrong elements"));
   reports = three_hosts();
   reports[3].device_fault = "no GPU found on host n1";
   reports[3].operations = 0;
@@ -81,7 +81,7 @@ std::vector<RankReport> on_devices(const std::vector<std::string>& devices) {
 }
 
 TEST(Preflight, AHostOfFewerGpusThanRanksIsUnfit) {
-  EXPECT_EQ(fault_of(on_devices({"a", "b", "c", "c", "d", "e"})).substr(0, 26), "n1: 2 ranks share 1 GPU, o");
+  EXPECT_EQ(fault_of(on_devices({"a", "b", "c", "c", "d", "e"})).substr(0, 26), "n1: 2 ranks share 1 GPU, b");
   std::vector<HostFault> warnings;
   EXPECT_THAT(judge(on_devices({"a", "b", "a", "b", "a", "b"}), warnings), IsEmpty());
   EXPECT_THAT(warnings, IsEmpty());
@@ -114,7 +114,7 @@ TEST(Preflight, ASlowHostIsToldAndStays) {
 TEST(Preflight, WhoSeesTooFewOfTheOthersHasADiskOfItsOwn) {
   EXPECT_EQ(fault_of_unseen("/run", 4, {}), "");
   EXPECT_EQ(fault_of_unseen("/run", 4, {"n3"}), "");
-  EXPECT_THAT(fault_of_unseen("/run", 4, {"n0", "n1", "n2"}), HasSubstr("its /run is not that of the other hosts"));
+  EXPECT_THAT(fault_of_unseen("/run", 4, {"n0", "n1", "n2"}), HasSubstr("its /run is not the other hosts' directory"));
   EXPECT_THAT(fault_of_unseen("/run", 2, {"n1"}), HasSubstr("/run does not show what n1 has written"));
   EXPECT_THAT(fault_of_unseen("/run", 4, {"n2", "n3"}), HasSubstr("/run does not show what n2 and 1 more hosts have"));
   EXPECT_EQ(fault_of_unseen("/run", 5, {"n3", "n4"}), "");
@@ -153,13 +153,14 @@ TEST(Preflight, LessRoomThanKeepTakesIsTold) {
   config.train.steps = 100;
   config.checkpoint = {.every = 1, .keep = 50};
   const std::string room = std::to_string(free_disk_space(disk.path()) / step);
-  EXPECT_EQ(look_for_room(config),
-            disk.path() + " has room for " + room +
-                " of the 51 steps that checkpoint.keep=50 takes: older ones go before the next is written");
+  EXPECT_EQ(
+      look_for_room(config),
+      disk.path() + " has space for " + room +
+          " of the 51 checkpoints that checkpoint.keep=50 needs: older ones are removed before the next is written");
   config.checkpoint.keep = 1;
   EXPECT_EQ(look_for_room(config), "");
   config.model.vocab = 100'000;
-  EXPECT_ERROR(look_for_room(config), ExitCode::bad_input, "two steps take ");
+  EXPECT_ERROR(look_for_room(config), ExitCode::bad_input, "two checkpoints need ");
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ TEST_F(Prune, WhatCannotBeRemovedIsToldWhenTheRestIsGone) {
   {
     const WithoutRights somebody;
     ASSERT_TRUE(somebody.holds());
-    EXPECT_ERROR(prune(run_, {}, {}), ExitCode::crash, "what else was to go is gone");
+    EXPECT_ERROR(prune(run_, {}, {}), ExitCode::crash, "everything else was removed");
     EXPECT_ERROR(prune(run_, {}, {}), ExitCode::crash, trash);
   }
   EXPECT_TRUE(fs::exists(trash));
@@ -146,7 +146,7 @@ TEST_F(Prune, WhatAnotherBeganMeanwhileStays) {
     fs::remove(run_ + "/.lock/1");
     std::ofstream(holder) << "process 1 on elsewhere";
   };
-  EXPECT_ERROR(prune(run_, 1, {}, take_over), ExitCode::crash, "another process has taken it over");
+  EXPECT_ERROR(prune(run_, 1, {}, take_over), ExitCode::crash, "another process has taken over this run");
   EXPECT_TRUE(fs::exists(begun));
   EXPECT_THAT(there(), ElementsAre(30, 20, 10));
 }
@@ -213,9 +213,9 @@ TEST_F(Prune, OnAFullDiskAnotherNewestStepIsRead) {
 }
 
 TEST_F(Prune, WhatIsNoRun) {
-  EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "is no run");
+  EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "is not a run");
   fs::create_directories(run_ + "/checkpoints");
-  EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "holds no valid step");
+  EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "contains no valid step");
 }
 
 }  // namespace

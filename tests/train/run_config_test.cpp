@@ -324,7 +324,7 @@ TEST(RunConfig, RefusesAResumeOfWhatItDoesNotKnow) {
   for (const auto& [json, fault] : {std::pair{R"({"model": {"key_of_tomorrow": true}})", "model.key_of_tomorrow"},
                                     std::pair{R"({"train": {"precision": "fp8"}})", "fp8"}}) {
     const RunConfig saved = config_from_json(json, "step-00000004");
-    EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "go on with the one that saved it");
+    EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "resume with the version that saved it");
     EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, fault);
     EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "step-00000004");
   }

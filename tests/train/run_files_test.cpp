@@ -176,14 +176,14 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
   for (const char* name : {"config.conf", "metrics.jsonl", "events.jsonl"}) {
     std::filesystem::create_directories(scratch / "run/" + name);
     EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
-                 scratch / "run/" + name + " is a directory, where the run keeps a file; move it away");
+                 scratch / "run/" + name + " is a directory, but the run needs a regular file there; move it away");
     std::filesystem::remove(scratch / "run/" + name);
   }
   for (const char* name : {"config.conf", "metrics.jsonl", "metrics.superseded.jsonl", "events.jsonl"}) {
     ASSERT_EQ(::mkfifo((scratch / "run/" + name).c_str(), 0600), 0);  // opening it waits for a reader
-    EXPECT_ERROR(
-        open_run(scratch / "run", log), ExitCode::bad_input,
-        scratch / "run/" + name + " is a pipe, a socket or a device, where the run keeps a file; move it away");
+    EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
+                 scratch / "run/" + name +
+                     " is a pipe, a socket or a device, but the run needs a regular file there; move it away");
     std::filesystem::remove(scratch / "run/" + name);
   }
   std::filesystem::create_directories(scratch / "run/logs");
@@ -195,16 +195,16 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
   for (const char* name : {"link", "link/"}) {
     EXPECT_ERROR(
         open_run(scratch / name, log), ExitCode::bad_input,
-        std::string(name) + " is a symbolic link to missing, which is not there; mount or make that directory");
+        std::string(name) + " is a symbolic link to missing, which does not exist; mount or create that directory");
   }
   std::filesystem::create_directory_symlink("missing", scratch / "run/checkpoints");
   EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
-               "run/checkpoints is a symbolic link to missing, which is not there; mount or make that directory");
+               "run/checkpoints is a symbolic link to missing, which does not exist; mount or create that directory");
   EXPECT_FALSE(std::filesystem::exists(scratch / "missing"));
   std::filesystem::create_directories(scratch / "other");
   scratch.write("other/checkpoints", "");
   EXPECT_ERROR(open_run(scratch / "other", log), ExitCode::bad_input,
-               "other/checkpoints is no directory, where the run keeps its steps; move it away");
+               "other/checkpoints is not a directory, but the run keeps its checkpoints there; move it away");
 }
 
 TEST(OpenRun, AThreadThatIsMissingIsNoFaultOfTheDirectory) {

@@ -163,7 +163,7 @@ TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
   for_each_json_line(disk / "events.jsonl",
                      [&](const nlohmann::json& line) { names.push_back(text_in(line, "event")); });
   EXPECT_EQ(names, (std::vector<std::string>{"first", "second", "third"}));
-  const std::string told = Scratch::read(scratch / "log"), phrase = "lines of metrics.jsonl wait for it from step ";
+  const std::string told = Scratch::read(scratch / "log"), phrase = " on wait until it can be written";
   EXPECT_EQ(told.find("lost"), std::string::npos) << told;
   size_t times = 0;
   for (size_t at = told.find(phrase); at != std::string::npos; at = told.find(phrase, at + 1)) ++times;
@@ -203,8 +203,8 @@ TEST(RunReport, FollowsFilesThatWereMovedAway) {
   EXPECT_EQ(steps_of(scratch / "moved/metrics.jsonl"), (Steps{2, 3}));
   EXPECT_EQ(steps_of(scratch / "run/metrics.jsonl"), (Steps{4}));
   EXPECT_EQ(Scratch::read(scratch / "run/config.conf"), to_config_text(config));
-  const std::string told = Scratch::read(scratch / "log"), phrase = "metrics.jsonl was moved away or replaced";
-  EXPECT_NE(told.find(phrase + ": lines go into the file there from step 2 on"), std::string::npos) << told;
+  const std::string told = Scratch::read(scratch / "log"), phrase = "metrics.jsonl was moved or replaced";
+  EXPECT_NE(told.find(phrase + ": lines from step 2 on go to a file at this path"), std::string::npos) << told;
   EXPECT_EQ(told.find(phrase), told.rfind(phrase)) << told;
 }
 

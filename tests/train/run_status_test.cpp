@@ -66,7 +66,7 @@ TEST_F(Status, WhatIsNoRunIsRefused) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
-    EXPECT_THAT(error.what(), HasSubstr("no run's directory"));
+    EXPECT_THAT(error.what(), HasSubstr("not a run's directory"));
   }
 }
 
@@ -166,7 +166,7 @@ TEST_F(Status, ARunThatIsDoneStaysSoWhereAStartIsRefused) {
   EXPECT_EQ(status.state, State::done);
   EXPECT_EQ(status.code, 0);
   EXPECT_DOUBLE_EQ(status.since, 20 * 60);
-  const std::string told = "a start was refused at 2026-01-01T00:21:00.500Z: another learning rate";
+  const std::string told = "a later start failed at 2026-01-01T00:21:00.500Z: another learning rate";
   EXPECT_EQ(to_json(status).at("start_fault"), told);
   EXPECT_THAT(to_text(status, 80), ::testing::StartsWith("done for 20:00\n"));
   EXPECT_THAT(to_text(status, 80), HasSubstr("\n" + told + "\n"));
@@ -175,7 +175,7 @@ TEST_F(Status, ARunThatIsDoneStaysSoWhereAStartIsRefused) {
   event(24, "left", R"(,"job":"17","code":76)");
   status = read(30);
   EXPECT_EQ(status.state, State::done);
-  EXPECT_THAT(status.start_fault, HasSubstr("00:24:00.500Z: configuration or data at fault, see the job's log"));
+  EXPECT_THAT(status.start_fault, HasSubstr("00:24:00.500Z: invalid configuration or data, see the job's log"));
   EXPECT_DOUBLE_EQ(status.between_seconds, 0);
   event(30, "start", kStart);
   EXPECT_EQ(to_json(read(30)).at("start_fault"), "");
@@ -214,7 +214,7 @@ TEST_F(Status, NothingIsLostBehindTheEndOfARunOrOfAStartThatWasRefused) {
   RunStatus status = read(80);
   EXPECT_DOUBLE_EQ(status.between_seconds, 0);
   EXPECT_DOUBLE_EQ(status.wall_seconds, 20 * 60);
-  EXPECT_THAT(to_text(status, 80), HasSubstr("20:00 in which it was to run, 2 starts"));
+  EXPECT_THAT(to_text(status, 80), HasSubstr("20:00 of run time, 2 starts"));
   event(80, "exit", R"(,"code":70)");
   event(85, "start", kStart);
   event(86, "exit", R"(,"rank":0,"code":76)");
@@ -232,7 +232,7 @@ TEST_F(Status, AJobThatNeverCameToTheProgram) {
   event(1, "job", R"(,"job":"17")");
   event(1, "left", R"(,"job":"17","code":76)");
   EXPECT_EQ(read(2).state, State::failed);
-  EXPECT_THAT(to_text(read(2), 80), HasSubstr("configuration or data at fault"));
+  EXPECT_THAT(to_text(read(2), 80), HasSubstr("invalid configuration or data"));
 }
 
 TEST_F(Status, AJobThatSlurmDoesNotBringBack) {
@@ -241,7 +241,7 @@ TEST_F(Status, AJobThatSlurmDoesNotBringBack) {
   event(2, "requeue", R"(,"job":"17","why":"saved and stopped")");
   event(3, "left", R"(,"job":"17","code":75)");
   EXPECT_EQ(read(4).state, State::saved);
-  EXPECT_THAT(to_text(read(4), 80), HasSubstr("not brought back, see the job's log"));
+  EXPECT_THAT(to_text(read(4), 80), HasSubstr("stopped and not requeued, see the job's log"));
 }
 
 TEST_F(Status, JobsThatCameMeanwhileChangeNothing) {
@@ -349,7 +349,7 @@ TEST_F(Status, AccuracyIsShownNextToTheLoss) {
                                                       << "\n";
   const RunStatus status = read(10);
   EXPECT_DOUBLE_EQ(status.accuracy, 0.375);  // over the last steps, as the loss
-  EXPECT_THAT(to_text(status, 40), HasSubstr("loss 2.0000, accuracy 0.375, held out 3.0000 (accuracy 0.125), "));
+  EXPECT_THAT(to_text(status, 40), HasSubstr("loss 2.0000, accuracy 0.375, held-out loss 3.0000 (accuracy 0.125), "));
   EXPECT_EQ(to_json(status).at("accuracy"), 0.375);
   EXPECT_EQ(to_json(status).at("validation_accuracy"), 0.125);
 }

@@ -15,7 +15,7 @@ TEST(TrainerState, IsNotToldBeforeTheResultOfTheLastStepIsRead) {
   for (const int64_t step : {1, 2}) {
     rank.trainer->step(step, rank.reader(step, samples), false);
     const std::string number = std::to_string(step);
-    EXPECT_ERROR((void)rank.trainer->state(), ExitCode::crash, "step " + number + " is under way");
+    EXPECT_ERROR((void)rank.trainer->state(), ExitCode::crash, "step " + number + " is still running");
     rank.trainer->result(step);
     EXPECT_EQ(rank.trainer->state(), (TrainerState{.applied_updates = step}));
   }

@@ -38,7 +38,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"model.hidden", "64.5"}}, {"model.hidden '64.5' is not a whole number (a.conf:1)"}},
       {{{"model.hidden", ""}}, {"model.hidden '' is not a whole number (a.conf:1)"}},
       {{{"train.steps", "99999999999999999999"}},
-       {"train.steps '99999999999999999999' is a number too large, or too near to 0, to be held (a.conf:1)"}},
+       {"train.steps '99999999999999999999' is too large or too close to 0 for a floating-point number (a.conf:1)"}},
       {{{"parallel.tp", "two"}}, {"parallel.tp 'two' is not a whole number (a.conf:1)"}},
       {{{"optimizer.learning_rate", "1e-3x"}}, {"optimizer.learning_rate '1e-3x' is not a finite number (a.conf:1)"}},
       {{{"optimizer.clip", "nan"}}, {"optimizer.clip 'nan' is not a finite number (a.conf:1)"}},
@@ -48,14 +48,14 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"shift.form", "Free"}}, {"shift.form 'Free' is not one of free, gate, clamp, project (a.conf:1)"}},
       {{{"optimizer.betas", "0.9"}}, {"optimizer.betas '0.9' is not two numbers as in 0.9,0.95 (a.conf:1)"}},
       {{{"checkpoint.resume", "last"}},
-       {"checkpoint.resume 'last' is not one of auto, never, a step's number (a.conf:1)"}},
+       {"checkpoint.resume 'last' is not one of auto, never, or a step number (a.conf:1)"}},
       {{{"parallel.stage_layers", "2,x"}},
        {"parallel.stage_layers '2,x' is not a list of whole numbers as in 7,7,7,7 (a.conf:1)"}},
       {{{"parallel.recompute", "all"}},
-       {"parallel.recompute 'all' is not one of none, selective, full, nor such of each stage as in "
+       {"parallel.recompute 'all' is not one of none, selective, full, nor a list of these for all stages as in "
         "full,selective,none,none (a.conf:1)"}},
       {{{"parallel.recompute", "full,,none"}},
-       {"parallel.recompute 'full,,none' is not one of none, selective, full, nor such of each stage as in "
+       {"parallel.recompute 'full,,none' is not one of none, selective, full, nor a list of these for all stages as in "
         "full,selective,none,none (a.conf:1)"}},
       {{{"parallel.rank_order", "tp,pp,dp"}},
        {"parallel.rank_order 'tp,pp,dp' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
@@ -63,7 +63,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"parallel.rank_order 'tp,pp,dp,tp' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
       {{{"parallel.rank_order", "tp,pp,dp,ep"}},
        {"parallel.rank_order 'tp,pp,dp,ep' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
-      {{{"train.seed", "1"}, {"train.seed", "2"}}, {"train.seed is given again, first at a.conf:1 (a.conf:2)"}},
+      {{{"train.seed", "1"}, {"train.seed", "2"}}, {"train.seed is given twice, first at a.conf:1 (a.conf:2)"}},
       // Ranges.
       {{{"model.hidden", "0"}}, {"model.hidden 0 must be >= 1 (a.conf:1)"}},
       {{{"model.layers", "-4"}}, {"model.layers -4 must be >= 1 (a.conf:1)"}},
@@ -88,20 +88,20 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"parallel.zero", "2"}}, {"parallel.zero 2 must be <= 1 (a.conf:1)"}},
       {{{"parallel.stage_layers", "4,0"}}, {"parallel.stage_layers 4,0 entries must be >= 1 (a.conf:1)"}},
       {{{"data.train", "corpus:0"}},
-       {"data.train 'corpus:0' has a weight that is no positive number (form: path:weight) (a.conf:1)"}},
+       {"data.train 'corpus:0' has a weight that is not a positive number (form: path:weight) (a.conf:1)"}},
       {{{"data.train", "corpus:0.5x"}},
-       {"data.train 'corpus:0.5x' has a weight that is no positive number (form: path:weight) (a.conf:1)"}},
+       {"data.train 'corpus:0.5x' has a weight that is not a positive number (form: path:weight) (a.conf:1)"}},
       {{{"data.train", "a:1"}, {"data.train", "b"}, {"data.train", "c:2"}},
-       {"data.train: 2 of 3 sources have a weight; give it to all or none (a.conf:3)"}},
-      {{{"data.train", "cor#pus"}}, {"data.train cor#pus path must not hold '#' or a line break (a.conf:1)"}},
-      {{{"data.train", ":2"}}, {"data.train :2 path must be a text without blanks at its ends (a.conf:1)"}},
+       {"data.train: 2 of 3 sources have a weight; give a weight to all or to none (a.conf:3)"}},
+      {{{"data.train", "cor#pus"}}, {"data.train cor#pus path must not contain '#' or a line break (a.conf:1)"}},
+      {{{"data.train", ":2"}}, {"data.train :2 path must not begin or end with blanks (a.conf:1)"}},
       {{{"checkpoint.keep", "0"}}, {"checkpoint.keep 0 must be >= 1 (a.conf:1)"}},
       {{{"checkpoint.resume", "-5"}}, {"checkpoint.resume -5 must be >= 0 (a.conf:1)"}},
       {{{"fault.setup_deadline", "0"}}, {"fault.setup_deadline 0 must be > 0 (a.conf:1)"}},
       {{{"fault.non_finite_in_row", "0"}}, {"fault.non_finite_in_row 0 must be >= 1 (a.conf:1)"}},
-      {{{"output.directory", " run"}}, {"output.directory  run must be a text without blanks at its ends (a.conf:1)"}},
-      {{{"output.directory", "\"q run\""}}, {"output.directory \"q run\" is written without quotes (a.conf:1)"}},
-      {{{"data.train", "'corpus'"}}, {"data.train 'corpus' path is written without quotes (a.conf:1)"}},
+      {{{"output.directory", " run"}}, {"output.directory  run must not begin or end with blanks (a.conf:1)"}},
+      {{{"output.directory", "\"q run\""}}, {"output.directory \"q run\" must be written without quotes (a.conf:1)"}},
+      {{{"data.train", "'corpus'"}}, {"data.train 'corpus' path must be written without quotes (a.conf:1)"}},
       {{{"output.directory", "a\"b"}}, {}},
       {{{"output.directory", "\""}}, {}},
       {{{"evaluation.fewshot", "-1"}}, {"evaluation.fewshot -1 must be >= 0 (a.conf:1)"}},
@@ -112,14 +112,14 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"device.threads", "-1"}}, {"device.threads -1 must be >= 0 (a.conf:1)"}},
       // Required where another key asks for it.
       {{{"evaluation.every", "10"}},
-       {"data.validation is required: dataset directory for evaluation, repeatable; each is also reported by itself"}},
+       {"data.validation is required: dataset directory for evaluation; repeatable, each is also reported separately"}},
       {{{"evaluation.tasks", "hellaswag"}, {"evaluation.every", "10"}},
-       {"evaluation.data is required: folder of the tasks' files"}},
+       {"evaluation.data is required: folder with the benchmarks' data files"}},
       {{{"output.directory", ""}}, {"output.directory is required: the run's directory (a.conf:1)"}},
-      {{{"data.train", ""}}, {"data.train is required: dataset directory and share of the blend, repeatable"}},
+      {{{"data.train", ""}}, {"data.train is required: dataset directory and its weight in the blend; repeatable"}},
       // Keys against each other.
       {{{"evaluation.tasks", "hellaswag"}, {"evaluation.data", "d"}},
-       {"tasks without evaluation.every: give the steps between two evaluations (evaluation.tasks: a.conf:1)"}},
+       {"tasks need evaluation.every, the number of steps between evaluations (evaluation.tasks: a.conf:1)"}},
       {{{"model.heads", "20"}, {"model.head_dim", "8"}, {"parallel.tp", "8"}},
        {"heads 20 not divisible by tp 8 (model.heads: a.conf:1, parallel.tp: a.conf:3)"},
        8},
@@ -128,8 +128,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"model.kv_heads", "6"}, {"model.heads", "12"}, {"model.head_dim", "8"}, {"parallel.tp", "4"}},
        {"kv_heads 6 and tp 4: one must divide the other (model.kv_heads: a.conf:1, parallel.tp: a.conf:4)"},
        4},
-      {{{"model.hidden", "100"}},
-       {"hidden 100 not divisible by heads 8: give model.head_dim (model.hidden: a.conf:1)"}},
+      {{{"model.hidden", "100"}}, {"hidden 100 not divisible by heads 8: set model.head_dim (model.hidden: a.conf:1)"}},
       {{{"model.head_dim", "7"}}, {"head_dim 7 not divisible by 2, as rotary positions need (a.conf:1)"}},
       {{{"model.hidden", "72"}}, {"head_dim 9 not divisible by 2, as rotary positions need"}},
       {{{"model.ffn", "130"}, {"parallel.tp", "4"}},
@@ -140,18 +139,18 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        4},
       {{{"parallel.pp", "8"}}, {"layers 4 below pp 8 (parallel.pp: a.conf:1)"}, 8},
       {{{"parallel.pp", "2"}, {"parallel.stage_layers", "2,1,1"}},
-       {"stage_layers has 3 entries, pp is 2 (parallel.stage_layers: a.conf:2, parallel.pp: a.conf:1)"},
+       {"stage_layers has 3 entries, but pp is 2 (parallel.stage_layers: a.conf:2, parallel.pp: a.conf:1)"},
        2},
       {{{"parallel.pp", "2"}, {"parallel.recompute", "full,none,none"}},
-       {"recompute has 3 entries, pp is 2; give one, or one for each stage (parallel.recompute: a.conf:2, parallel.pp: "
+       {"recompute has 3 entries, but pp is 2; give one, or one per stage (parallel.recompute: a.conf:2, parallel.pp: "
         "a.conf:1)"},
        2},
       {{{"parallel.pp", "3"}, {"parallel.recompute", "full,none"}},
-       {"recompute has 2 entries, pp is 3; give one, or one for each stage (parallel.recompute: a.conf:2, parallel.pp: "
+       {"recompute has 2 entries, but pp is 3; give one, or one per stage (parallel.recompute: a.conf:2, parallel.pp: "
         "a.conf:1)"},
        3},
       {{{"parallel.pp", "2"}, {"parallel.stage_layers", "2,3"}},
-       {"stage_layers sum to 5, layers is 4 (parallel.stage_layers: a.conf:2)"},
+       {"stage_layers sum to 5, but layers is 4 (parallel.stage_layers: a.conf:2)"},
        2},
       {{{"parallel.tp", "2"}}, {"ranks 3 not divisible by tp 2 * cp 1 * pp 1 = 2 (parallel.tp: a.conf:1)"}, 3},
       {{{"train.sequence_length", "33"}, {"parallel.tp", "2"}},
@@ -174,30 +173,31 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"checkpoint.every", "20"}, {"checkpoint.keep_every", "30"}},
        {"keep_every 30 not divisible by every 20 (checkpoint.keep_every: a.conf:2, checkpoint.every: a.conf:1)"}},
       {{{"shift.form", "gate"}, {"shift.key", "2"}},
-       {"form gate is defined for one previous token, shift.key is 2 (shift.form: a.conf:1, shift.key: a.conf:2)"}},
+       {"form gate allows one previous token, but shift.key is 2 (shift.form: a.conf:1, shift.key: a.conf:2)"}},
       {{{"shift.form", "clamp"}, {"shift.query", "3"}, {"shift.value", "2"}},
-       {"form clamp is defined for one previous token, shift.query is 3 (shift.form: a.conf:1, shift.query: a.conf:2)",
-        "form clamp is defined for one previous token, shift.value is 2 (shift.form: a.conf:1, shift.value: "
+       {"form clamp allows one previous token, but shift.query is 3 (shift.form: a.conf:1, shift.query: a.conf:2)",
+        "form clamp allows one previous token, but shift.value is 2 (shift.form: a.conf:1, shift.value: "
         "a.conf:3)"}},
       {{{"shift.form", "project"}, {"shift.key", "2"}},
-       {"form project is defined for one previous token, shift.key is 2 (shift.form: a.conf:1, shift.key: a.conf:2)"}},
+       {"form project allows one previous token, but shift.key is 2 (shift.form: a.conf:1, shift.key: a.conf:2)"}},
       {{{"shift.form", "gate"}, {"shift.init", "identity"}},
-       {"form gate has no identity: its logit would be infinite (shift.form: a.conf:1, shift.init: a.conf:2)"}},
+       {"form gate cannot start as the identity: its logit would be infinite (shift.form: a.conf:1, shift.init: "
+        "a.conf:2)"}},
       // What could not be counted.
       {{{"model.hidden", "2000000000"}, {"model.vocab", "2000000000"}, {"model.head_dim", "8"}},
-       {"a model of 8e+18 parameters, the most are 1e+16; lower model.* (model.hidden: a.conf:1, model.head_dim: "
+       {"the model has 8e+18 parameters; the maximum is 1e+16; lower model.* (model.hidden: a.conf:1, model.head_dim: "
         "a.conf:3, model.vocab: a.conf:2)",
-        "1.2288e+22 operations of a rank in a step, the most are 1e+18; lower train.global_batch, "
-        "train.sequence_length or model.*, or take more ranks"}},
+        "1.2288e+22 operations per rank and step; the maximum is 1e+18; lower train.global_batch, "
+        "train.sequence_length or model.*, or use more ranks"}},
       {{{"train.sequence_length", "2000000000"},
         {"train.micro_batch", "2"},
         {"model.hidden", "8"},
         {"model.heads", "1"},
         {"model.kv_heads", "1"}},
-       {"rows micro_batch 2 * sequence_length 2000000000 = 4000000000, the most are 2147483647 (train.micro_batch: "
+       {"rows micro_batch 2 * sequence_length 2000000000 = 4000000000; the maximum is 2147483647 (train.micro_batch: "
         "a.conf:2, train.sequence_length: a.conf:1)",
-        "1.2288e+22 operations of a rank in a step, the most are 1e+18; lower train.global_batch, "
-        "train.sequence_length or model.*, or take more ranks (train.sequence_length: a.conf:1)"}},
+        "1.2288e+22 operations per rank and step; the maximum is 1e+18; lower train.global_batch, "
+        "train.sequence_length or model.*, or use more ranks (train.sequence_length: a.conf:1)"}},
       // A stage is all of its pieces: 16 of 32 layers, not one of them.
       {{{"parallel.pp", "2"},
         {"parallel.pipeline", "interleaved"},
@@ -207,32 +207,32 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
         {"model.hidden", "65536"},
         {"train.global_batch", "1000"},
         {"train.sequence_length", "4096"}},
-       {"5.18244e+18 operations of a rank in a step, the most are 1e+18; lower train.global_batch, "
-        "train.sequence_length or model.*, or take more ranks (train.global_batch: a.conf:7, train.sequence_length: "
+       {"5.18244e+18 operations per rank and step; the maximum is 1e+18; lower train.global_batch, "
+        "train.sequence_length or model.*, or use more ranks (train.global_batch: a.conf:7, train.sequence_length: "
         "a.conf:8)"},
        2},
       {{{"train.global_batch", "2000000000"}},
-       {"global_batch 2000000000 / (micro_batch 1 * dp 1) = 2000000000 microbatches of a rank in a step, the most are "
+       {"global_batch 2000000000 / (micro_batch 1 * dp 1) = 2000000000 microbatches per rank and step; the maximum is "
         "1048576 (train.global_batch: a.conf:1)"}},
       {{{"parallel.tp", "2"}},
-       {"ranks 2000000, the most are 1000000 (parallel.tp: a.conf:1)",
+       {"ranks 2000000; the maximum is 1000000 (parallel.tp: a.conf:1)",
         "global_batch 16 not divisible by micro_batch 1 * dp 1000000 = 1000000"},
        2000000},
       // Schedules.
       {{{"parallel.chunks", "2"}},
-       {"pipeline 1f1b with chunks 2: give parallel.pipeline interleaved (parallel.chunks: a.conf:1)"}},
+       {"pipeline 1f1b has 1 chunk, not 2: set parallel.pipeline=interleaved (parallel.chunks: a.conf:1)"}},
       {{{"parallel.pipeline", "interleaved"}},
-       {"pipeline interleaved with chunks 1: give parallel.chunks, 2 or more (parallel.pipeline: a.conf:1)"}},
+       {"pipeline interleaved needs parallel.chunks of 2 or more, not 1 (parallel.pipeline: a.conf:1)"}},
       {{{"parallel.pipeline", "zb-v"}, {"parallel.chunks", "3"}},
-       {"pipeline zb-v with chunks 3: it has 2 (parallel.pipeline: a.conf:1, parallel.chunks: a.conf:2)"}},
+       {"pipeline zb-v has 2 chunks, not 3 (parallel.pipeline: a.conf:1, parallel.chunks: a.conf:2)"}},
       {{{"parallel.pipeline", "interleaved"}, {"parallel.chunks", "1000"}},
        {"layers 4 below pp 1 * chunks 1000 (parallel.chunks: a.conf:2)"}},
       // Not built yet.
       {{{"train.deterministic", "layouts"}},
-       {"train.deterministic layouts not in this version, which has off, repeat (a.conf:1)"}},
-      {{{"parallel.cp", "2"}}, {"parallel.cp 2 not in this version, which has 1 (a.conf:1)"}, 2},
+       {"train.deterministic layouts is not implemented; this version has off, repeat (a.conf:1)"}},
+      {{{"parallel.cp", "2"}}, {"parallel.cp 2 is not implemented; this version has 1 (a.conf:1)"}, 2},
       {{{"checkpoint.asynchronous", "true"}},
-       {"checkpoint.asynchronous true not in this version, which has false (a.conf:1)"}},
+       {"checkpoint.asynchronous true is not implemented; this version has false (a.conf:1)"}},
   };
   for (const Wrong& wrong : all) {
     std::string name;
@@ -249,19 +249,19 @@ TEST(Validate, AGpuNeedsABuildWithCuda) {
               too_wide = {{"device.kind", "cuda"}, {"model.head_dim", "258"}};
   EXPECT_THAT(find_faults(small_config_with(gpu), 1, Use::dry_run), IsEmpty());
   EXPECT_THAT(find_faults(small_config_with(double_precision), 1, Use::dry_run),
-              ElementsAre(HasSubstr("precision fp64 not on device cuda")));
+              ElementsAre(HasSubstr("precision fp64 is not available on device cuda")));
   EXPECT_THAT(find_faults(small_config_with(widest), 1, Use::dry_run), IsEmpty());
   EXPECT_THAT(find_faults(small_config_with(too_wide), 1, Use::dry_run),
-              ElementsAre("head_dim 258 not on device cuda: its attention takes heads of up to 256 "
+              ElementsAre("head_dim 258 is not available on device cuda, whose attention has heads of up to 256 "
                           "(device.kind: a.conf:1, model.head_dim: a.conf:2)"));
   if (!kHasCuda) {
     EXPECT_THAT(find_faults(small_config_with(gpu), 1),
-                ElementsAre("device.kind cuda not in this version, which has cpu (a.conf:1)"));
+                ElementsAre("device.kind cuda is not implemented; this version has cpu (a.conf:1)"));
     return;
   }
   for (const int ranks : {1, 2}) EXPECT_THAT(find_faults(small_config_with(gpu), ranks), IsEmpty());
   EXPECT_THAT(find_faults(small_config_with(double_precision), 1),
-              ElementsAre(HasSubstr("precision fp64 not on device cuda")));
+              ElementsAre(HasSubstr("precision fp64 is not available on device cuda")));
 }
 
 TEST(Validate, AcceptsTheBordersOfItsRanges) {
@@ -331,7 +331,7 @@ TEST(Validate, ThrowsOneErrorWithAllFaults) {
                  "  unknown key modle.hidden; did you mean model.hidden? (a.conf:1)\n"
                  "  train.steps 'x' is not a whole number (a.conf:2)\n"
                  "  model.ffn -1 must be >= 1 (a.conf:4)\n"
-                 "  parallel.cp 2 not in this version, which has 1 (a.conf:6)\n"
+                 "  parallel.cp 2 is not implemented; this version has 1 (a.conf:6)\n"
                  "  heads 20 not divisible by tp 8 (model.heads: a.conf:3, parallel.tp: a.conf:5)\n"
                  "  ranks 12 not divisible by tp 8 * cp 2 * pp 1 = 16 (parallel.tp: a.conf:5, parallel.cp: a.conf:6)");
   }

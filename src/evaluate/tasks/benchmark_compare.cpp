@@ -35,7 +35,7 @@ Json parsed(const std::string& text, const std::string& where) {
   try {
     return python::parse_json(text);
   } catch (const Json::exception& error) {
-    throw_bad_input(where, " is no JSON: ", error.what());
+    throw_bad_input(where, " is not JSON: ", error.what());
   }
 }
 
@@ -97,7 +97,7 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
   const std::string path = fs::path(evaluation.path).parent_path() /
                            ("samples_" + sanitized_model_name(task) + "_" + time_of(evaluation) + ".jsonl");
   if (!fs::exists(path)) {
-    throw_bad_input(path, " is missing: items are compared by it (", kWritesSamples, ")");
+    throw_bad_input(path, " is missing, but the comparison of items needs it (", kWritesSamples, ")");
   }
   std::istringstream lines(read_file(path, kLargestReport));
   std::map<int64_t, Sample> samples;
@@ -116,7 +116,7 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
         sample.values[filtered_name(name, json)] = answered ? value_of(name, json.at(name)) : std::nullopt;
       }
     } catch (const Json::exception& error) {
-      throw_bad_input(where, " is no sample of the harness: ", error.what());
+      throw_bad_input(where, " is not a sample of the harness: ", error.what());
     }
   }
   return samples;
@@ -236,21 +236,21 @@ class Comparer {
       if (!ours.contains(number)) alone.push_back(number);
     }
     std::ranges::sort(alone);
-    if (!differ.empty()) fault(task + ": item " + listed(differ) + " differ in text, prompt or target: left out");
-    if (!alone.empty()) fault(task + ": item " + listed(alone) + " stand in one evaluation alone: left out");
+    if (!differ.empty()) fault(task + ": item " + listed(differ) + " differ in text, prompt or target: skipped");
+    if (!alone.empty()) fault(task + ": item " + listed(alone) + " are in only one evaluation: skipped");
     if (same && !(differ.empty() && alone.empty()))
-      fault(task + ": the task's hash is the same: a file was changed behind its evaluation");
+      fault(task + ": the task's hash is the same, so a file was changed after its evaluation");
     if (common.empty()) return;
     const std::set<std::string> of_ours = metrics_of(ours), of_theirs = metrics_of(theirs);
     for (const std::string& metric : of_ours) {
       if (of_theirs.contains(metric)) {
         add(task, metric, common, ours, theirs);
       } else {
-        fault(task + ": " + metric + " is of " + first_.name + " alone");
+        fault(task + ": " + metric + " exists only in " + first_.name);
       }
     }
     for (const std::string& metric : of_theirs) {
-      if (!of_ours.contains(metric)) fault(task + ": " + metric + " is of " + second_.name + " alone");
+      if (!of_ours.contains(metric)) fault(task + ": " + metric + " exists only in " + second_.name);
     }
   }
 
@@ -296,8 +296,8 @@ class Comparer {
       }
     }
     const std::string where = task + ", " + metric + ": item ";
-    if (!without.empty()) fault(where + listed(without) + " have no finite number in one of both: left out");
-    if (!differ.empty()) fault(where + listed(differ) + " differ in the words or bytes counted: left out");
+    if (!without.empty()) fault(where + listed(without) + " are not finite in one evaluation: skipped");
+    if (!differ.empty()) fault(where + listed(differ) + " differ in the number of words or bytes: skipped");
     if (!summarize(pairs, aggregation_of(metric).value_or(Aggregation::mean), paired)) return;
     comparison_.differences.push_back(paired);
   }
@@ -325,23 +325,24 @@ Evaluation open_evaluation(const std::string& path) {
       }
     }
     if (evaluation.path.empty()) {
-      throw_bad_input(path, " holds no ", kResults, "*.json; make one: shiftron evaluate --tasks … --output ",
+      throw_bad_input(path, " contains no ", kResults, "*.json; to make one: shiftron evaluate --tasks … --output ",
                       shell_word(path));
     }
   } else {
-    if (!fs::exists(path)) throw_bad_input(path, " does not exist; name a directory or a file of results");
-    if (!is_report(path)) throw_bad_input(path, " is no ", kResults, "*.json");
+    if (!fs::exists(path))
+      throw_bad_input(path, " does not exist; give a results file or a directory that contains one");
+    if (!is_report(path)) throw_bad_input(path, " is not a ", kResults, "*.json");
     evaluation.path = path;
   }
   evaluation.results = parsed(read_file(evaluation.path, kLargestReport), evaluation.path);
   for (const char* key : {"results", "task_hashes"}) {
     if (!evaluation.results.is_object() || !evaluation.results.contains(key) || !evaluation.results[key].is_object()) {
-      throw_bad_input(evaluation.path, " lacks \"", key,
-                      "\": it is no report of an evaluation whose samples were written");
+      throw_bad_input(evaluation.path, " lacks \"", key, "\": it is not a report of an evaluation that wrote samples");
     }
   }
   if (evaluation.results["task_hashes"].empty()) {
-    throw_bad_input(evaluation.path, " names no samples: items are compared by them (", kWritesSamples, ")");
+    throw_bad_input(evaluation.path, " names no samples, but the comparison of items needs them (", kWritesSamples,
+                    ")");
   }
   evaluation.name = path;
   return evaluation;

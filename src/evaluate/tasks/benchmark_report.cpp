@@ -154,7 +154,7 @@ void BenchmarkReport::add_group(const TaskGroup& group, int depth) {
     std::vector<GroupPart> parts;
     for (const std::string& task_name : group.tasks) {
       const AnsweredTask* entry = find(task_name);
-      CHECK(entry != nullptr, definition.name, " has ", task_name, ", which was not evaluated");
+      CHECK(entry != nullptr, definition.name, " has ", task_name, ", which has not been evaluated");
       const auto index = static_cast<size_t>(entry - tasks_.data());
       const std::vector<Metric>& metrics = entry->task.definition.metrics;
       const auto metric = std::ranges::find(metrics, name, &Metric::name);
@@ -172,7 +172,7 @@ void BenchmarkReport::add_group(const TaskGroup& group, int depth) {
   for (const std::string& name : group.groups) {
     const auto sub =
         std::ranges::find_if(selection_.groups, [&](const TaskGroup& other) { return other.definition.name == name; });
-    CHECK(sub != selection_.groups.end(), definition.name, " has ", name, ", which is no group of the selection");
+    CHECK(sub != selection_.groups.end(), definition.name, " has ", name, ", which is not a group of the selection");
     add_group(*sub, depth + 1);
     in_subgroups.insert(sub->tasks.begin(), sub->tasks.end());
   }
@@ -311,8 +311,8 @@ std::string too_large(const std::vector<ResultRow>& rows) {
   }
   if (named.empty()) return "";
   return named +
-         " exceeds the largest number: inf in tables, null in JSON; bits_per_byte and the log-likelihoods in "
-         "samples_*.jsonl say how likely the texts are, and `evaluate compare` goes by these";
+         " is too large for a floating-point number: inf in tables, null in JSON; see bits_per_byte and the "
+         "log-likelihoods in samples_*.jsonl instead, which `evaluate compare` uses";
 }
 
 std::string number_text(double value) {

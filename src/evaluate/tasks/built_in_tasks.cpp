@@ -1,10 +1,9 @@
 // The table of built-in tasks: prompts, splits and metrics are those of lm-evaluation-harness 0.4.13 unless a task is
 // marked as `own`.
-#include "evaluate/tasks/task_definition.h"
-
 #include <algorithm>
 
 #include "evaluate/tasks/subjects.h"
+#include "evaluate/tasks/task_definition.h"
 
 namespace shiftron {
 namespace {
@@ -36,7 +35,7 @@ TaskDefinition lambada(const std::string& variant, const std::string& help) {
 
 TaskDefinition winogrande() {
   return {.name = "winogrande",
-          .help = "which of two persons a sentence means, XL",
+          .help = "which of two persons a sentence refers to, XL training set",
           .dataset = "winogrande",
           .split = "validation",
           .shot_split = "train",
@@ -50,7 +49,7 @@ TaskDefinition winogrande() {
 
 TaskDefinition hellaswag() {
   return {.name = "hellaswag",
-          .help = "how a text goes on, one of four endings",
+          .help = "how a text continues, one of four endings",
           .dataset = "hellaswag",
           .split = "validation",
           .shot_split = "train",
@@ -64,7 +63,7 @@ TaskDefinition hellaswag() {
 
 TaskDefinition arc(const std::string& name, const std::string& part) {
   return {.name = name,
-          .help = "science questions, the answer's text scored",
+          .help = "science questions, scored by the answer's text",
           .dataset = "arc",
           .part = part,
           .shot_split = "train",
@@ -79,7 +78,7 @@ TaskDefinition arc(const std::string& name, const std::string& part) {
 TaskDefinition arc_letters(const std::string& name, const std::string& part) {
   TaskDefinition task = arc(name, part);
   task.own = true;
-  task.help = "science questions with their choices shown, a letter scored";
+  task.help = "science questions with their choices shown, scored by the letter";
   task.description = "The following are multiple choice questions (with answers) about science.\n\n";
   task.context = "{question|strip}\n{choices.text|lettered}\nAnswer:";
   task.choices_from = "choices.text|letters";
@@ -107,7 +106,7 @@ TaskDefinition mmlu_continuation(const std::string& subject) {
   TaskDefinition task = mmlu(subject);
   task.name += "_continuation";
   task.alias = "";
-  task.help = "MMLU, the answer's text scored: " + spaced(subject);
+  task.help = "MMLU, scored by the answer's text: " + spaced(subject);
   task.description = "The following are questions (with answers) about " + spaced(subject) + ".\n\n";
   task.context = "Question: {question|strip}\nAnswer:";
   task.choices.clear();
@@ -172,7 +171,7 @@ TaskDefinition of_math500(TaskDefinition task, bool has_shots) {
 TaskDefinition wikitext() {
   return {.name = "wikitext",
           .version = 2,
-          .help = "WikiText-2, a page an item",
+          .help = "WikiText-2, one item per page",
           .kind = TaskKind::rolling,
           .dataset = "wikitext",
           .target = "{page|detokenized}",
@@ -221,14 +220,15 @@ std::vector<TaskDefinition> built_in_tasks() {
 
 std::vector<GroupDefinition> built_in_groups() {
   std::vector<GroupDefinition> all;
-  GroupDefinition letters{"mmlu", "mmlu", "2", {}, {"acc"}, false, "57 subjects, a letter scored"};
+  GroupDefinition letters{"mmlu", "mmlu", "2", {}, {"acc"}, false, "57 subjects, scored by the letter"};
   GroupDefinition cloze{
-      "mmlu_continuation", "mmlu (continuation)", "2", {}, {"acc"}, false, "57 subjects, the answer's text scored"};
+      "mmlu_continuation", "mmlu (continuation)", "2", {}, {"acc"}, false, "57 subjects, scored by the answer's text"};
   std::vector<GroupDefinition> areas;
   for (const SubjectArea& area : mmlu_areas()) {
     GroupDefinition of_letters{"mmlu_" + area.name, area.alias, "2", {}, {"acc"}, false, area.alias + " of MMLU"};
     const std::string name = "mmlu_continuation::" + area.alias;
-    GroupDefinition of_cloze{name, name, "N/A", {}, {"acc"}, false, area.alias + " of MMLU, the answer's text scored"};
+    GroupDefinition of_cloze{
+        name, name, "N/A", {}, {"acc"}, false, area.alias + " of MMLU, scored by the answer's text"};
     for (const std::string& subject : area.subjects) {
       of_letters.members.push_back("mmlu_" + subject);
       of_cloze.members.push_back("mmlu_" + subject + "_continuation");
@@ -242,7 +242,7 @@ std::vector<GroupDefinition> built_in_groups() {
   all.push_back(cloze);
   all.insert(all.end(), areas.begin(), areas.end());
   GroupDefinition chinese{
-      "cmmlu", "cmmlu", "1.0", {}, {"acc", "acc_norm"}, false, "67 subjects in Chinese, a letter scored"};
+      "cmmlu", "cmmlu", "1.0", {}, {"acc", "acc_norm"}, false, "67 subjects in Chinese, scored by the letter"};
   for (const ChineseSubject& subject : cmmlu_subjects()) chinese.members.push_back("cmmlu_" + subject.name);
   all.push_back(chinese);
   GroupDefinition math{"hendrycks_math", "hendrycks_math", "1.0", {}, {"exact_match"}, false, "seven subjects of MATH"};

@@ -57,14 +57,14 @@ std::string to_text(const Comparison& comparison) {
                      signed_text(p.difference), p.error ? number_text(*p.error) : "n/a",
                      fmt::format("{}/{}", p.wins, p.losses), fmt::format("{:.3g}", p.sign_test)});
   }
-  std::string text = fmt::format("{} against {}\n  first: {}\n  second: {}\n\n", printable_line(comparison.second),
-                                 printable_line(comparison.first), file_text(comparison.first_report),
-                                 file_text(comparison.second_report)) +
+  std::string text = fmt::format("{} compared with {}\n  first: {}\n  second: {}\n\n",
+                                 printable_line(comparison.second), printable_line(comparison.first),
+                                 file_text(comparison.first_report), file_text(comparison.second_report)) +
                      markdown_table(cells, {2, 3, 4, 5, 6, 7, 8});
   if (most > 0) {
     text += fmt::format(
-        "\nBy how much the second is better (right of |) or worse, o, and twice the error; of perplexities by their "
-        "natural logarithms:\n\n"
+        "\no: how much better (right of |) or worse the second is, with twice the standard error; for perplexities, of "
+        "their natural logarithms:\n\n"
         "{:{}}  {:<21}{:>20}\n",
         "", width + 2 + metric_width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
     for (const PairedDifference& p : comparison.differences) {

@@ -63,7 +63,7 @@ std::vector<Record> of_subject(const std::string& path, const std::string& part,
   for (Record& record : read_jsonl(path, part)) {  // skips lines of other subjects without parsing them
     if (record.value.value("subject", Json()) == part) records.push_back(std::move(record));
   }
-  if (records.empty()) throw_bad_input(path, " has no item whose subject is ", part);
+  if (records.empty()) throw_bad_input(path, " has no items with the subject ", part);
   return records;
 }
 
@@ -82,8 +82,8 @@ std::vector<Record> arc_release(const std::string& path, const std::string&, con
       record.value["question"] = question.at("stem");
     } catch (const nlohmann::json::exception&) {
       throw_bad_input(record.where,
-                      ": not an item of ARC: question must hold stem and choices, and these text and label; take the "
-                      "release's file as it is");
+                      ": not an item of ARC: question must contain stem and choices, and each choice text and label; "
+                      "use the release's file unchanged");
     }
   }
   return records;
@@ -95,8 +95,8 @@ std::vector<Record> mmlu_release(const std::string& path, const std::string& par
   for (const CsvRow& row : read_csv(path)) {
     if (row.cells.size() != 6) {
       throw_bad_input(row.where, ": ", row.cells.size(),
-                      " cells, where question, A, B, C, D and a letter were expected; take the "
-                      "release's file as it is, without a row of names");
+                      " cells instead of question, A, B, C, D and a letter; use the release's file unchanged, without "
+                      "a header row");
     }
     const std::string& letter = row.cells[5];
     if (letter.size() != 1 || letter[0] < 'A' || letter[0] > 'D') {
@@ -134,11 +134,11 @@ std::vector<Record> math_release(const std::string& path, const std::string&, co
     if (entry.path().extension() != ".json") continue;
     const std::string number = entry.path().stem();
     if (number.find_first_not_of("0123456789") != std::string::npos) {
-      throw_bad_input(entry.path().string(), ": files of MATH are named by numbers; take this one away");
+      throw_bad_input(entry.path().string(), ": files of MATH are named <number>.json; remove this one");
     }
     names.insert(entry.path().filename());
   }
-  if (names.empty()) throw_bad_input(path, " holds no file <number>.json");
+  if (names.empty()) throw_bad_input(path, " contains no file <number>.json");
   std::vector<Record> records;
   for (const std::string& name : names) records.push_back(read_json(path + "/" + name));
   return records;
@@ -268,7 +268,7 @@ const char* kind_text(ColumnKind kind) {
     case texts:
       return "a list of texts";
     case labelled_texts:
-      return "an object with the lists text and label, equally long";
+      return "an object with the lists text and label of equal length";
     case label:
       return "a text or a whole number";
     default:
@@ -291,7 +291,7 @@ Json in_hub_columns(const Dataset& dataset, const Record& record, const DatasetO
       throw_bad_input(
           record.where, ": ", found == record.value.end() ? "no column " : "the column ", column.name,
           found == record.value.end() ? " (it has: " + has + ")" : std::string(" is not ") + kind_text(column.kind),
-          "; an item of ", dataset.help.hub.empty() ? dataset.help.name : dataset.help.hub, " is expected, or of ",
+          "; expected an item of ", dataset.help.hub.empty() ? dataset.help.name : dataset.help.hub, " or of ",
           dataset.help.origin);
     }
     document[column.name] = std::move(value);
@@ -339,19 +339,19 @@ std::vector<std::filesystem::path> parquet_of(const std::vector<std::filesystem:
   std::string advice = "put " + dataset.help.origin + " into " + folder;
   if (!dataset.help.hub.empty()) advice += ", or the hub's dataset " + dataset.help.hub + " as JSONL";
   if (!parquet.empty()) {
-    advice = "Parquet files are there; name those of this split: launch/benchmarks-data " +
+    advice = "there are Parquet files; convert those of this split: launch/benchmarks-data " +
              shell_word(data + "/" + paths[0]) + " INPUT.parquet…";
   }
   for (const std::string& path : paths) {
     const std::string wanted = data + "/" + path;
     const std::vector<std::filesystem::path> parts = parquet_of(parquet, folder, wanted);
     if (!path.ends_with("/" + split + ".jsonl") || parts.empty()) continue;
-    advice = parts.front().string() + " is there: launch/benchmarks-data " + shell_word(wanted);
+    advice = parts.front().string() + " exists; convert it: launch/benchmarks-data " + shell_word(wanted);
     for (const std::filesystem::path& one : parts) advice += " " + shell_word(one);
     break;
   }
-  throw_bad_input(user, " needs the split ", split, " of ", dataset.help.name, ", and none of these is there:", looked,
-                  "\n  ", advice);
+  throw_bad_input(user, " needs the split ", split, " of ", dataset.help.name,
+                  ", but none of these files exists:", looked, "\n  ", advice);
 }
 
 }  // namespace
@@ -379,8 +379,8 @@ Split read_split(const std::string& dataset_name, const std::string& part, const
   const Dataset& dataset = find(dataset_name);
   refuse_lost_link(data);
   if (!std::filesystem::is_directory(data)) {
-    throw_bad_input("'", data, "' is no directory, and ", user,
-                    " needs the folder of datasets: --data, or evaluation.data ", "of a run, names it");
+    throw_bad_input("'", data, "' is not a directory, but ", user,
+                    " needs the folder of datasets: give it with --data, or evaluation.data ", "of a run");
   }
   const std::vector<std::string> paths = split_paths(dataset_name, part, split);
   size_t number = 0;
@@ -389,7 +389,7 @@ Split read_split(const std::string& dataset_name, const std::string& part, const
     const std::string path = data + "/" + paths[number++];
     if (!name_exists(path)) continue;
     Split result{place.read(path, part, options), {path}};
-    if (result.records.empty()) throw_bad_input(path, " holds no item");
+    if (result.records.empty()) throw_bad_input(path, " contains no items");
     for (Record& record : result.records) record.value = in_hub_columns(dataset, record, options);
     return result;
   }

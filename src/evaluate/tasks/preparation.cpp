@@ -19,9 +19,9 @@ void prepare_hellaswag(Record& record) {
   int64_t gold = 0;
   const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), gold);
   if (error != std::errc() || end != label.data() + label.size()) {
-    throw_bad_input(record.where, ": the label is \"", label,
-                    "\", not the number of an ending; items of HellaSwag's test file have none: "
-                    "take its validation file");
+    throw_bad_input(
+        record.where, ": the label is \"", label,
+        "\", not the number of an ending; items of HellaSwag's test file have no labels: use its validation file");
   }
   item["query"] =
       hellaswag_text(text("activity_label") + ": " + text("ctx_a") + " " + python::capitalize(text("ctx_b")));
@@ -34,7 +34,7 @@ void prepare_hellaswag(Record& record) {
 void prepare_answer(Record& record, bool minerva) {
   const auto answer = boxed_answer(record.value.at("solution").get<std::string>());
   if (!answer) {
-    throw_bad_input(record.where, ": the solution boxes no answer; it must hold \\boxed{…}");
+    throw_bad_input(record.where, ": the solution has no boxed answer; it must contain \\boxed{…}");
   }
   record.value["answer"] = minerva ? normalized_minerva_answer(*answer) : *answer;
 }

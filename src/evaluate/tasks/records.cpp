@@ -20,24 +20,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;  // bytes
-constexpr int kDeepest = 64;  // copying and printing a value are recursive
+constexpr int kDeepest = 64;                          // copying and printing a value are recursive
 
 // The file's text without a byte order mark. Throws if it is compressed, Parquet or not UTF-8.
 std::string text_of(const std::string& path, uint64_t limit = kLargestFile) {
   std::string text = read_file(path, limit);
   if (text.starts_with("PAR1")) {
-    throw_bad_input(path, " is a Parquet file; convert it, by launch/benchmarks-data OUTPUT.jsonl ", shell_word(path));
+    throw_bad_input(path, " is a Parquet file; convert it with launch/benchmarks-data OUTPUT.jsonl ", shell_word(path));
   }
   if (text.starts_with("\x1F\x8B"))
-    throw_bad_input(path, " is compressed by gzip; unpack it first, by ", unpack_command("gunzip -k", ".gz", path));
+    throw_bad_input(path, " is compressed with gzip; unpack it first with ", unpack_command("gunzip -k", ".gz", path));
   if (text.starts_with("PK\x03\x04"))
-    throw_bad_input(path, " is a zip archive; unpack it first, by unzip ", shell_word(path));
+    throw_bad_input(path, " is a zip archive; unpack it first with unzip ", shell_word(path));
   text.erase(0, byte_order_mark(text));
   int64_t line = 1;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t bytes = utf8_length(rest);
     if (bytes == 0) {
-      throw_bad_input(path, ":", line, ": not UTF-8; convert the file, by iconv -f ENCODING -t UTF-8 ",
+      throw_bad_input(path, ":", line, ": not UTF-8; convert the file with iconv -f ENCODING -t UTF-8 ",
                       shell_word(path));
     }
     if (rest[0] == '\n') ++line;
@@ -75,9 +75,8 @@ std::string with_large_numbers_as_texts(std::string_view json) {
 Json object_of(std::string_view text, const std::string& where, const std::string& advice) {
   const auto open = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
   if (open > kDeepest) {  // only then, as the check takes time
-    refuse_deep_json(text, kDeepest, [&] {
-      throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out");
-    });
+    refuse_deep_json(text, kDeepest,
+                     [&] { throw_bad_input(where, ": nested deeper than ", kDeepest, "; remove such columns"); });
   }
   Json value;
   try {
@@ -171,7 +170,7 @@ std::vector<CsvRow> read_csv(const std::string& path) {
   }
   if (quote_line > 0) {
     throw_bad_input(at_line(path, quote_line),
-                    ": a quote opens a cell that nothing closes; write quotes inside of cells twice");
+                    ": a cell's opening quote is never closed; double quotes that are inside cells");
   }
   end_row();
   return rows;
@@ -184,8 +183,8 @@ std::vector<Record> read_csv_records(const std::string& path) {
   for (size_t i = 1; i < rows.size(); ++i) {
     const CsvRow& row = rows[i];
     if (row.cells.size() != rows[0].cells.size()) {
-      throw_bad_input(row.where, ": ", row.cells.size(), " cells, where the first row names ", rows[0].cells.size(),
-                      " columns; put cells that hold commas into quotes");
+      throw_bad_input(row.where, ": ", row.cells.size(), " cells, but the first row names ", rows[0].cells.size(),
+                      " columns; quote cells that contain commas");
     }
     Record record{Json::object(), row.where};
     for (size_t cell = 0; cell < row.cells.size(); ++cell) record.value[rows[0].cells[cell]] = row.cells[cell];

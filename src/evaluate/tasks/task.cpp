@@ -140,7 +140,7 @@ class Prompts {
     }
     if (index >= choices) {
       throw_bad_input(record.where, ": the right answer is \"", text, "\", not ", expected,
-                      text.empty() ? "; items without answers cannot be scored: take another split" : "");
+                      text.empty() ? "; items without answers cannot be scored: use another split" : "");
     }
     return index;
   }
@@ -169,7 +169,7 @@ Split split_of(const TaskDefinition& task, const std::string& split, const std::
     const auto file = task.files.find(split);
     CHECK(file != task.files.end(), task.name, " has no file of the split ", split);
     Split result{read_file_of(task, file->second), {file->second}};
-    if (result.records.empty()) throw_bad_input(file->second, " holds no item");
+    if (result.records.empty()) throw_bad_input(file->second, " contains no items");
     return result;
   }
   const std::string dataset = split == "shots" ? "minerva_math" : task.dataset;
@@ -183,8 +183,9 @@ class Shots {
       : task_(task), prompts_(prompts), pool_(std::move(pool)), count_(count) {
     const int64_t most = size() - (task.draw == ShotDraw::apart ? 1 : 0);
     if (count > most) {
-      throw_bad_input(pool_.files[0], " holds ", size(), " items, enough for ", most, " examples before each item of ",
-                      task.name, ", not for ", count, "; take fewer, by --fewshot");
+      throw_bad_input(pool_.files[0], " contains ", size(), " items, enough for ", most,
+                      " examples before each item of ", task.name, ", but not for ", count,
+                      "; use a smaller --fewshot");
     }
     if (!task.shots_digest.empty()) check_digest();
   }
@@ -220,8 +221,8 @@ class Shots {
       if (!is_item(i)) others.push_back(i);
     }
     if (static_cast<int64_t>(others.size()) < count_) {
-      throw_bad_input(record.where, ": only ", others.size(), " items of ", pool_.files[0], " are not this one, and ",
-                      count_, " examples are wanted");
+      throw_bad_input(record.where, ": ", count_, " examples are needed, but only ", others.size(), " items of ",
+                      pool_.files[0], " differ from this one");
     }
     numbers = random_.sample(static_cast<int64_t>(others.size()), count_);
     for (int64_t& number : numbers) number = others[static_cast<size_t>(number)];
@@ -252,14 +253,14 @@ int64_t shots_of(const TaskDefinition& task, const TaskOptions& options) {
   if (count < 0) throw_bad_input("--fewshot ", count, ": must be at least 0");
   if (task.kind == TaskKind::rolling) return 0;  // a text has nothing in front of it
   if (count > 0 && task.shot_split.empty()) {
-    throw_bad_input(task.name, " has no examples apart from the items that it asks, so --fewshot ", count,
-                    " cannot be; take it with --fewshot 0");
+    throw_bad_input(task.name, " has no examples other than its questions, so --fewshot ", count,
+                    " is not possible; use --fewshot 0");
   }
   return count;
 }
 
 int64_t limited(int64_t items, double limit) {
-  if (!(limit >= 0)) throw_bad_input("--limit ", limit, ": must be a number of items, or a share below 1");
+  if (!(limit >= 0)) throw_bad_input("--limit ", limit, ": must be a number of items, or a fraction below 1");
   if (limit == 0) return items;
   const double wanted = limit < 1 ? std::ceil(static_cast<double>(items) * limit) : std::floor(limit);
   return static_cast<int64_t>(std::min(static_cast<double>(items), wanted));
@@ -269,7 +270,7 @@ int64_t limited(int64_t items, double limit) {
 void refuse_without_text(const LoadedTask& task) {
   if (task.definition.kind != TaskKind::rolling) return;
   const bool empty = std::ranges::all_of(task.items, [](const Item& item) { return item.bytes == 0; });
-  if (empty) throw_bad_input(task.files.at(0), " holds no text: its perplexity is not defined");
+  if (empty) throw_bad_input(task.files.at(0), " contains no text, so its perplexity is undefined");
 }
 
 }  // namespace

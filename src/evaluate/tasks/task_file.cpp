@@ -53,7 +53,7 @@ class TaskFile {
     if (task.name.empty() ||
         task.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") !=
             std::string::npos) {
-      fault("name", "must be made of letters, digits, _ - and .");
+      fault("name", "must consist of letters, digits, _ - and .");
     }
     task.alias = text("alias", "");
     task.help = text("help", "");
@@ -70,7 +70,7 @@ class TaskFile {
     read_metrics(task);
     refuse_unknown_keys();
     if (!faults_.empty())
-      throw_bad_input("the task file ", path_, " cannot be taken:", faults_, "\n  docs/evaluation.md has an example");
+      throw_bad_input("the task file ", path_, " is invalid:", faults_, "\n  docs/evaluation.md has an example");
     return task;
   }
 
@@ -149,7 +149,7 @@ class TaskFile {
     task.shot_split = text("shots_from", "");
     const Json* files = find("files");
     if (task.dataset.empty() == (files == nullptr)) {
-      fault("files", "or dataset must say where items are, one of both");
+      fault("files", "or dataset must say where items are; give one of them");
       return;
     }
     std::vector<std::string> splits = {task.split};
@@ -164,13 +164,13 @@ class TaskFile {
     }
     for (const auto& item : files->items()) {
       if (!item.value().is_string()) {
-        fault("files", "gives " + item.key() + " no path");
+        fault("files", "has no path for " + item.key());
         continue;
       }
       task.files[item.key()] = std::filesystem::path(path_).parent_path() / item.value().get<std::string>();
     }
     for (const std::string& split : splits) {
-      if (!task.files.contains(split)) fault("files", "names none for " + split);
+      if (!task.files.contains(split)) fault("files", "has no file for " + split);
     }
   }
 
@@ -178,7 +178,7 @@ class TaskFile {
     std::vector<std::string> names;
     for (const DatasetHelp& dataset : datasets()) names.push_back(dataset.name);
     if (std::find(names.begin(), names.end(), task.dataset) == names.end()) {
-      fault("dataset", "is \"" + task.dataset + "\", which is none" + suggestion(task.dataset, names));
+      fault("dataset", "is \"" + task.dataset + "\", which does not exist" + suggestion(task.dataset, names));
       return;
     }
     for (const std::string& split : splits) {
@@ -204,8 +204,8 @@ class TaskFile {
     if (found == kDraws.end()) return fault("draw", "is \"" + draw + "\", not first, sampled or apart");
     task.draw = static_cast<ShotDraw>(found - kDraws.begin());
     if (shows_answers && task.draw != ShotDraw::apart)
-      fault("draw",
-            "\"" + draw + "\" would show items their own answers, as shots_from holds what is asked; take apart");
+      fault("draw", "\"" + draw +
+                        "\" would show items their own answers, because shots_from contains the questions; use apart");
   }
 
   void read_texts(TaskDefinition& task) {
@@ -256,20 +256,20 @@ class TaskFile {
         break;
     }
     for (const std::string& key : unread) {
-      if (file_.contains(key)) fault(key, "changes nothing in " + reader + "; leave it out");
+      if (file_.contains(key)) fault(key, "has no effect in " + reader + "; omit it");
     }
   }
 
   void check_texts(const TaskDefinition& task) {
     const bool chooses = task.kind == TaskKind::multiple_choice;
     const bool has_choices = !task.choices.empty() || !task.choices_from.empty();
-    if (chooses && has_choices == !task.contexts.empty()) fault("choices", "or contexts must be there, one of both");
+    if (chooses && has_choices == !task.contexts.empty()) fault("choices", "or contexts must be given, but not both");
     if (chooses && task.gold.empty()) fault("gold", "must say which choice is right");
     const bool needs_target = chooses ? !task.contexts.empty() : true;
     if (needs_target && task.target.empty()) fault("target", "is missing");
     if (task.contexts.empty() && task.kind != TaskKind::rolling && task.context.empty()) fault("context", "is missing");
     if (task.default_shots > 0 && task.shot_split.empty())
-      fault("shots_from", "must name the split that holds the examples");
+      fault("shots_from", "must name the split that contains the examples");
   }
 
   // The named metrics; without names all that fit the kind of task, except those that need more from a task.
@@ -302,7 +302,7 @@ class TaskFile {
   void refuse_unknown_keys() {
     for (const auto& item : file_.items()) {
       if (std::find(asked_.begin(), asked_.end(), item.key()) == asked_.end()) {
-        fault(printable(item.key()), "is no key of a task file" + suggestion(item.key(), asked_));
+        fault(printable(item.key()), "is not a key of a task file" + suggestion(item.key(), asked_));
       }
     }
   }

@@ -76,7 +76,7 @@ Selection TaskRegistry::select(const std::vector<std::string>& names) {
   };
   const auto bring = [&](TaskDefinition task, const std::string& path) {
     if (std::find(known.begin(), known.end(), task.name) != known.end()) {
-      clashes += "\n  " + path + ": there is a task " + task.name + " already; give it another name";
+      clashes += "\n  " + path + ": a task " + task.name + " already exists; choose another name";
       return;
     }
     take(task.name);
@@ -100,13 +100,13 @@ Selection TaskRegistry::select(const std::vector<std::string>& names) {
       faults += "\n  " + name + suggestion(name, known);
     }
   }
-  if (!clashes.empty()) clashes = "tasks of one name:" + clashes;
+  if (!clashes.empty()) clashes = "tasks with the same name:" + clashes;
   if (!faults.empty()) {
-    throw_bad_input("no such task:", faults, "\n  shiftron evaluate --tasks list says which there are",
+    throw_bad_input("no such task:", faults, "\n  shiftron evaluate --tasks list shows all tasks",
                     clashes.empty() ? "" : "\n", clashes);
   }
   if (!clashes.empty()) throw_bad_input(clashes);
-  if (selection.tasks.empty()) throw_bad_input("no task is named; shiftron evaluate --tasks list says which there are");
+  if (selection.tasks.empty()) throw_bad_input("no task is given; shiftron evaluate --tasks list shows all tasks");
   return selection;
 }
 

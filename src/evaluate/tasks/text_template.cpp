@@ -60,26 +60,26 @@ const Filter kFilters[] = {
     {{"strip", "without white space at both ends"},
      Takes::text,
      [](const Json& v) -> Json { return python::strip(text_in(v)); }},
-    {{"last_word", "what stands behind the last space"},
+    {{"last_word", "the text after the last space"},
      Takes::text,
      [](const Json& v) -> Json { return last_word(text_in(v)); }},
-    {{"words_but_last", "what stands before the last space"},
+    {{"words_but_last", "the text before the last space"},
      Takes::text,
      [](const Json& v) -> Json { return words_but_last(text_in(v)); }},
-    {{"before_blank", "what stands before the first underscore"},
+    {{"before_blank", "the text before the first underscore"},
      Takes::text,
      [](const Json& v) -> Json { return text_in(v).substr(0, text_in(v).find('_')); }},
-    {{"after_blank", "what stands behind the first underscore"},
+    {{"after_blank", "the text after the first underscore"},
      Takes::text,
      [](const Json& v) -> Json {
        const size_t at = text_in(v).find('_');
        return at == std::string::npos ? "" : text_in(v).substr(at + 1);
      }},
-    {{"detokenized", "WikiText's spaces around punctuation taken out"},
+    {{"detokenized", "without WikiText's spaces around punctuation"},
      Takes::text,
      [](const Json& v) -> Json { return detokenized_wikitext(text_in(v)); }},
-    {{"letters", "of a list: its letters A, B, …"}, Takes::texts, letters},
-    {{"lettered", "of a list: lines \"A. …\", \"B. …\""}, Takes::texts, lettered},
+    {{"letters", "for a list: its letters A, B, …"}, Takes::texts, letters},
+    {{"lettered", "for a list: lines \"A. …\", \"B. …\""}, Takes::texts, lettered},
 };
 
 const Filter* find_filter(const std::string& name) {
@@ -132,14 +132,14 @@ ItemValue::ItemValue(std::string_view text, const std::string& where) : text_(te
       std::string known;
       for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
       throw_bad_input(where, ": {", printable(text), "}: no filter ", printable(parts[i]), suggestion(parts[i], names),
-                      " (there are ", known, ")");
+                      "; filters are ", known);
     }
     filters_.push_back(parts[i]);
   }
   path_ = python::split(parts[0], ".");
   for (const std::string& name : path_) {
     if (name.empty()) {
-      throw_bad_input(where, ": {", printable(text), "} names no column; a brace itself is written twice, {{ or }}");
+      throw_bad_input(where, ": {", printable(text), "} names no column; for a literal brace, write {{ or }}");
     }
   }
 }
@@ -195,7 +195,7 @@ TextTemplate::TextTemplate(std::string_view text, const std::string& where) {
       at = end;
     } else {
       throw_bad_input(where, ": \"", printable(text), "\" has a single ", text[at],
-                      "; a brace itself is written twice");
+                      "; for a literal brace, write it twice");
     }
   }
   if (!literal.empty()) pieces_.push_back({literal, {}});

@@ -56,7 +56,7 @@ TEST(SelfTestFaults, WhatWasCollectedIsToldWithTheCallThatBrokeTheDevice) {
                                      "training: the whole part ", "communicators: the whole part "));
   EXPECT_THAT(verdict(report), HasSubstr("add_rms_norm_forward_7_13: "));
   EXPECT_THAT(verdict(report), HasSubstr("unspecified launch failure"));
-  EXPECT_THAT(verdict(report), HasSubstr("the 4 cases behind it were not begun"));
+  EXPECT_THAT(verdict(report), HasSubstr("the 4 cases after it were not run"));
 }
 
 TEST(SelfTestFaults, RanksWhoseDeviceWorksDoNotWaitForOneWhoseDoesNot) {
@@ -71,8 +71,8 @@ TEST(SelfTestFaults, RanksWhoseDeviceWorksDoNotWaitForOneWhoseDoesNot) {
     EXPECT_THAT(lines_of(report.failures(), 1),
                 ::testing::ElementsAre("kernels: add_rms_norm_forward bfloat16", "rates: the whole part ",
                                        "training: the whole part ", "communicators: the whole part "));
-    EXPECT_THAT(verdict(report), HasSubstr("left out by all ranks, as this one's device no longer works: "));
-    EXPECT_THAT(to_text(report), HasSubstr("left out by all ranks"));
+    EXPECT_THAT(verdict(report), HasSubstr("skipped by all ranks, because this rank's device no longer works: "));
+    EXPECT_THAT(to_text(report), HasSubstr("skipped by all ranks"));
     for (const int rank : {0, 2}) {
       EXPECT_THAT(lines_of(report.failures(), rank), ::testing::IsEmpty());
       EXPECT_EQ(lines_of(report.checks, rank).size(), 12u);  // eight of kernels, four of training
