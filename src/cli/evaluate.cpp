@@ -1,27 +1,18 @@
 // `shiftron evaluate` and `shiftron generate`.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
-#include <optional>
 #include <set>
 
 #include "cli/benchmarks.h"
 #include "cli/command.h"
 #include "cli/config_reader.h"
-#include "cli/inputs.h"
+#include "cli/generate.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
-#include "cli/standard_descriptors.h"
-#include "core/file.h"
 #include "core/foreign_text.h"
-#include "core/hash.h"
-#include "core/progress.h"
-#include "evaluate/continue_ids.h"
-#include "evaluate/generate.h"
 #include "evaluate/held_out.h"
 #include "parallel/agree.h"
 #include "train/device.h"
@@ -45,20 +36,6 @@ std::vector<CommandOption> evaluate_options() {
   for (const CommandOption& option : benchmark_options()) options.push_back(option);
   options.push_back(json_flag());
   return options;
-}
-
-std::vector<CommandOption> generate_options() {
-  return {required(text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
-          text_option("prompt", "TEXT", "text to continue"),
-          text_option("ids", "FILE",
-                      "JSONL file of prompts {\"ids\": [...]}, instead of --prompt; for each, prints {\"ids\": "
-                      "[continuation...], \"ended\": whether the end-of-document token ended it}"),
-          whole_option("end-of-document", "id that ends a document, for --ids with a checkpoint without a tokenizer",
-                       between(0, INT32_MAX)),
-          text_option("output", "FILE", "file for the lines of --ids, instead of stdout; an existing file is replaced"),
-          whole_option("tokens", "maximum number of new tokens per prompt", between(1, 1'000'000), "64"),
-          real_option("temperature", "sampling temperature; 0 = always the most likely token", at_least(0), "0"),
-          whole_option("seed", "random seed of the sampling", at_least(0), "0")};
 }
 
 // A checkpoint's model cannot change: faults for keys of [model] and [shift] to which the line gives another value.
@@ -244,87 +221,6 @@ int run_evaluate(const CommandLine& given) {
   return 0;
 }
 
-void check_generate_options(CommandLine& line) {
-  if (line.has("ids")) {
-    if (line.has("prompt")) line.faults.emplace_back("--prompt and --ids both define what to continue; omit one");
-    return;
-  }
-  for (const char* of_ids : {"end-of-document", "output"}) {
-    if (line.has(of_ids)) line.faults.push_back(fmt::format("--{} only applies with --ids; omit it", of_ids));
-  }
-}
-
-GenerateOptions generation_of(const CommandLine& line) {
-  return {.tokens = line.integer("tokens"),
-          .temperature = line.real("temperature"),
-          .seed = static_cast<uint64_t>(line.integer("seed"))};
-}
-
-void continue_text(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world,
-                   const HostShare& share) {
-  // The generated text is printed unchanged, except on a terminal, which it could control. Open MPI's mpirun gives each
-  // rank a terminal that is not the user's; launch/local says whether it prints to one.
-  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-  const bool on_terminal = launched ? std::getenv("SHIFTRON_ON_TERMINAL") != nullptr : ::isatty(STDOUT_FILENO) == 1;
-  const std::string prompt = line.text("prompt");
-  const bool speaks = world.rank() == 0;
-  bool begun = false;
-  const auto say = [&](const std::string& text) {
-    if (!speaks) return;
-    const std::string next = begun ? text : prompt + text;  // the prompt after everything that can fail
-    begun = true;
-    if (on_terminal) {
-      std::cout << next << std::flush;
-    } else {
-      write_to_stdout(next);
-    }
-  };
-  generate(model, prompt, generation_of(line), world, share, say);
-  say("\n");
-}
-
-// Prompts that are equal on every rank.
-std::vector<std::vector<int32_t>> shared_prompts(const std::string& path, const TokenVocabulary& vocabulary,
-                                                 HostCommunicator& world) {
-  std::vector<std::vector<int32_t>> prompts;
-  all_agree(world, [&] { prompts = read_prompts(path, vocabulary); });
-  const std::string hash = to_hex(xxh3_128(nlohmann::json(prompts).dump()));
-  require_given_alike(world, {{"the prompts of " + path, "hash " + hash}});
-  return prompts;
-}
-
-void continue_ids(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world,
-                  const HostShare& share) {
-  TokenVocabulary vocabulary;
-  all_agree(world, [&] {
-    std::optional<int32_t> end;
-    if (line.has("end-of-document")) end = static_cast<int32_t>(line.integer("end-of-document"));
-    vocabulary = vocabulary_of_ids(model, end);
-  });
-  const std::string path = line.text("ids"), output = line.text("output");
-  const std::vector<std::vector<int32_t>> prompts = shared_prompts(path, vocabulary, world);
-  first_agrees(world, [&] {
-    if (!output.empty()) refuse_as_output(output, {{.path = path}});
-  });
-  const bool speaks = world.rank() == 0;
-  std::optional<Progress> progress;
-  if (speaks) progress.emplace("generate", prompts.size(), "prompts");
-  std::string lines;
-  continue_prompts(model, prompts, vocabulary, generation_of(line), world, share, [&](const Continuation& made) {
-    if (!speaks) return;
-    progress->advance(1);
-    const std::string text = nlohmann::ordered_json{{"ids", made.ids}, {"ended", made.ended}}.dump() + "\n";
-    if (output.empty()) {
-      std::cout << text;
-    } else {
-      lines += text;
-    }
-  });
-  if (!speaks) return;
-  progress->finish();
-  if (!output.empty()) write_file_durably(output, lines);
-}
-
 int run_generate(const CommandLine& given) {
   CommandLine line = given;
   check_generate_options(line);
@@ -343,12 +239,7 @@ int run_generate(const CommandLine& given) {
   all_agree(*world, open);
   require_same_model(*world, model);
   warn_of_binding(session, "generate", model.config.device.kind, model.config.device.threads);
-  const HostShare share = share_of(session, model.config.device.threads);
-  if (line.has("ids")) {
-    continue_ids(line, model, *world, share);
-  } else {
-    continue_text(line, model, *world, share);
-  }
+  run_prompts(line, model, *world, share_of(session, model.config.device.threads));
   return 0;
 }
 
@@ -360,8 +251,8 @@ std::vector<Command> evaluate_commands() {
        "runs a checkpoint on benchmarks, or computes its loss, perplexity, bits per byte and accuracy on datasets",
        "--checkpoint STEP_DIR --data DIR… [--tasks NAME[,NAME] [--output DIR]] [--parallel.tp N …]", evaluate_options(),
        true, run_evaluate, "shiftron evaluate --checkpoint run/checkpoints/step-00001000 --data data/validation"},
-      {"generate", "", "continues a prompt with a checkpoint's model",
-       "--checkpoint STEP_DIR (--prompt TEXT | --ids FILE) [--tokens N] [--temperature X] [--seed N]",
+      {"generate", "", "continues prompts, texts or ids, with a checkpoint's model",
+       "--checkpoint STEP_DIR (--prompt TEXT | --prompts FILE | --ids FILE) [--tokens N] [--temperature X …]",
        generate_options(), true, run_generate,
        "shiftron generate --checkpoint run/checkpoints/step-00001000 --prompt 'Once upon a time' --temperature 0.8"}};
 }

@@ -2,10 +2,16 @@
 #include "evaluate/continue_ids.h"
 
 #include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <utility>
 
 #include "core/check.h"
+#include "core/file.h"
 #include "data/documents.h"
 #include "data/id_documents.h"
+#include "data/json_line.h"
+#include "data/utf8.h"
 
 namespace shiftron {
 
@@ -31,21 +37,71 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
   return {size, *end_of_document, ""};
 }
 
+namespace {
+
+struct PromptLine {
+  std::string text;
+  std::string where;  // file and number
+};
+
+// The lines that are not blank, and whether they are JSON.
+std::pair<std::vector<PromptLine>, bool> lines_of(const std::string& path) {
+  const bool is_stdin = path == kStdin;
+  const bool is_json = !is_stdin && recognise_inputs({path}).at(0).kind == InputKind::jsonl;
+  const std::string name = is_stdin ? "stdin" : path;
+  std::istringstream file(is_stdin ? std::string() : read_file(path));
+  std::istream& stream = is_stdin ? std::cin : file;
+  std::vector<PromptLine> lines;
+  std::string line;
+  for (int64_t number = 1; std::getline(stream, line); ++number) {
+    if (number == 1) line.erase(0, byte_order_mark(line));
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    lines.push_back({line, name + ":" + std::to_string(number)});
+  }
+  if (lines.empty()) {
+    throw_bad_input(name, " has no prompt; give one per line",
+                    is_stdin ? ", or a file: launch/local gives its ranks no stdin" : "");
+  }
+  return {std::move(lines), is_json};
+}
+
+}  // namespace
+
+std::vector<std::string> read_text_prompts(const std::string& path) {
+  constexpr char kPrompt[] = "prompt";
+  const auto [lines, is_json] = lines_of(path);
+  std::vector<std::string> prompts;
+  for (const auto& [text, where] : lines) {
+    if (!is_json) {
+      prompts.push_back(text);
+      continue;
+    }
+    const nlohmann::json object = json_object(text, where);
+    const auto prompt = object.find(kPrompt);
+    if (prompt == object.end() || !prompt->is_string()) {
+      throw_bad_input(where, ": no text \"", kPrompt, "\"; each line of JSONL must be {\"", kPrompt, "\": \"...\"}");
+    }
+    prompts.push_back(prompt->get<std::string>());
+  }
+  return prompts;
+}
+
 std::vector<std::vector<int32_t>> read_prompts(const std::string& path, const TokenVocabulary& vocabulary) {
   std::vector<std::vector<int32_t>> prompts;
-  read_lines(recognise_inputs({path}), [&](const TextDocument& line) {
-    TokenDocument prompt = parse_ids(line.text, line.place());
-    if (prompt.ids.empty()) throw_bad_input(prompt.where, ": no ids; give at least one id to continue");
-    refuse_foreign_ids(prompt.ids, vocabulary, prompt.where);
+  for (const auto& [text, where] : lines_of(path).first) {
+    TokenDocument prompt = parse_ids(text, where);
+    if (prompt.ids.empty()) throw_bad_input(where, ": no ids; give at least one id to continue");
+    refuse_foreign_ids(prompt.ids, vocabulary, where);
     prompts.push_back(std::move(prompt.ids));
-  });
-  if (prompts.empty()) throw_bad_input(path, " has no prompts; give a line {\"ids\": [...]} for each");
+  }
   return prompts;
 }
 
 void continue_prompts(const CheckpointModel& model, const std::vector<std::vector<int32_t>>& prompts,
-                      const TokenVocabulary& vocabulary, const GenerateOptions& options, HostCommunicator& world,
-                      const HostShare& share, const std::function<void(const Continuation&)>& take) {
+                      const TokenVocabulary& vocabulary, const GenerateOptions& options, int64_t samples,
+                      HostCommunicator& world, const HostShare& share,
+                      const std::function<void(const Continuation&)>& take, const std::function<void(int32_t)>& show) {
   std::vector<std::vector<int32_t>> fed;
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
@@ -54,12 +110,11 @@ void continue_prompts(const CheckpointModel& model, const std::vector<std::vecto
   }
   Decoder decoder(model, world, share, static_cast<int64_t>(longest) + options.tokens, options.chunk);
   report_non_finite_once(world, [&] {
-    for (const std::vector<int32_t>& ids : fed) {
+    for (int64_t i = 0; i < std::ssize(fed) * samples; ++i) {
+      const int64_t prompt = i / samples;
       decoder.restart();
-      std::vector<int32_t> made =
-          continue_tokens(decoder, ids, options, vocabulary.size, vocabulary.end_of_document, {});
-      const bool ended = static_cast<int64_t>(made.size()) < options.tokens;
-      take({std::move(made), ended});
+      take(continue_tokens(decoder, fed[static_cast<size_t>(prompt)], options, vocabulary.size,
+                           vocabulary.end_of_document, show, prompt, i % samples));
     }
   });
 }

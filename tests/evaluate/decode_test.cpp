@@ -155,7 +155,7 @@ std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     const auto prompt = prompt_of(vocab, 10);
     Decoder decoder(config, set_weights, world, {}, 10 + options.tokens, options.chunk);
-    made[static_cast<size_t>(world.rank())] = continue_tokens(decoder, prompt, options, vocab, end, {});
+    made[static_cast<size_t>(world.rank())] = continue_tokens(decoder, prompt, options, vocab, end).ids;
   });
   for (const auto& tokens : made) EXPECT_EQ(tokens, made[0]);
   return made[0];
@@ -186,15 +186,15 @@ TEST(Decoder, ShiftBeginsAnewBehindTheEndOfADocument) {
     for (const int64_t chunk : {int64_t{1}, int64_t{4}, kLength}) {
       Decoder decoder(config, set_weights, *world, {}, kLength + 1, chunk);
       const GenerateOptions options{.tokens = 1, .chunk = chunk};
-      const auto made = continue_tokens(decoder, ids, options, config.model.vocab, kEnd, {});
-      EXPECT_EQ(made, expected == kEnd ? std::vector<int32_t>() : std::vector<int32_t>{expected}) << chunk;
+      const auto made = continue_tokens(decoder, ids, options, config.model.vocab, kEnd);
+      EXPECT_EQ(made.ids, expected == kEnd ? std::vector<int32_t>() : std::vector<int32_t>{expected}) << chunk;
     }
   }
   EXPECT_GT(told_apart, 0);
   // A prompt that ends with a document leaves nothing to the next one.
   const std::vector<int32_t> next = {1, 2, 3, 4};
   Decoder used(config, set_weights, *world, {}, kLength, 1), fresh(config, set_weights, *world, {}, kLength, 1);
-  continue_tokens(used, {7, kEnd}, {.tokens = 1, .chunk = 1}, config.model.vocab, kEnd, {});
+  continue_tokens(used, {7, kEnd}, {.tokens = 1, .chunk = 1}, config.model.vocab, kEnd);
   used.restart();
   EXPECT_EQ(feed_in_chunks(used, next, 1), feed_in_chunks(fresh, next, 1));
 }
@@ -264,24 +264,32 @@ TEST(Generate, GreedyIsTheSameInEveryWayOfFeeding) {
   ASSERT_EQ(made.size(), 30u);
   for (const int ranks : {1, 2}) {
     for (const int64_t chunk : {1, 3, 256}) {
-      EXPECT_EQ(continued({.tokens = 30, .seed = static_cast<uint64_t>(chunk), .chunk = chunk}, ranks), made)
+      EXPECT_EQ(continued({.tokens = 30, .sampling = {.seed = static_cast<uint64_t>(chunk)}, .chunk = chunk}, ranks),
+                made)
           << ranks << " ranks, chunks of " << chunk;
     }
   }
 }
 
+TEST(Generate, GreedyTakesTheLowestOfEqualLogits) {
+  run_thread_ranks(2, [](HostCommunicator& world) {
+    Decoder decoder(small_config({}), set_equal_logits, world, {}, 8, 4);
+    EXPECT_EQ(continue_tokens(decoder, {5, 6}, {.tokens = 3}, 37, -1).ids, (std::vector<int32_t>{0, 0, 0}));
+  });
+}
+
 TEST(Generate, ASeedIsReproducibleAndEqualOnTwoRanks) {
-  const GenerateOptions options{.tokens = 30, .temperature = 0.8, .seed = 4};
+  const GenerateOptions options{.tokens = 30, .sampling = {.temperature = 0.8, .seed = 4}};
   const auto made = continued(options, 1);
   EXPECT_EQ(continued(options, 1), made);
   EXPECT_EQ(continued(options, 2), made);
-  EXPECT_NE(continued({.tokens = 30, .temperature = 0.8, .seed = 5}, 1), made);
-  EXPECT_NE(continued({.tokens = 30, .temperature = 0}, 1), made);
+  EXPECT_NE(continued({.tokens = 30, .sampling = {.temperature = 0.8, .seed = 5}}, 1), made);
+  EXPECT_NE(continued({.tokens = 30}, 1), made);
 }
 
 // Token i is where draw i falls among the sums of the probabilities before it.
 TEST(Generate, EachTokenTakesItsOwnDraw) {
-  const auto made = continued({.tokens = 30, .temperature = 0.8, .seed = 4}, 1);
+  const auto made = continued({.tokens = 30, .sampling = {.temperature = 0.8, .seed = 4}}, 1);
   const auto world = make_single_world();
   Decoder decoder(small_config({}), set_weights, *world, {}, 40, 10);
   std::vector<double> logits = decoder.feed(prompt_of(37, 10)).back();
@@ -298,14 +306,37 @@ TEST(Generate, EachTokenTakesItsOwnDraw) {
 }
 
 TEST(Generate, EndsBeforeTheEndTokenAndMakesNoUnknownToken) {
-  const auto made = continued({.tokens = 30, .temperature = 1, .seed = 4}, 1);
+  const auto made = continued({.tokens = 30, .sampling = {.temperature = 1, .seed = 4}}, 1);
   const int32_t end = made[8];
   const auto before = std::vector<int32_t>(made.begin(), std::ranges::find(made, end));
-  EXPECT_EQ(continued({.tokens = 30, .temperature = 1, .seed = 4}, 1, 37, end), before);
+  EXPECT_EQ(continued({.tokens = 30, .sampling = {.temperature = 1, .seed = 4}}, 1, 37, end), before);
   for (const double temperature : {0.0, 5.0}) {
-    for (const int32_t token : continued({.tokens = 60, .temperature = temperature, .seed = 4}, 1, 6)) {
+    for (const int32_t token : continued({.tokens = 60, .sampling = {.temperature = temperature, .seed = 4}}, 1, 6)) {
       EXPECT_LT(token, 6);
     }
+  }
+}
+
+// Σ ln p under the model, whatever the rules of sampling: of the tokens after the prompt, without the one that ends.
+TEST(Generate, LogProbabilityIsThatOfTheModel) {
+  const auto world = make_single_world();
+  const std::vector<int32_t> prompt = prompt_of(37, 10);
+  Decoder decoder(small_config({}), set_weights, *world, {}, 40, 10);
+  for (const SamplingRules& rules : {SamplingRules{}, SamplingRules{.temperature = 2, .top_k = 9, .top_p = 0.9}}) {
+    decoder.restart();
+    const GenerateOptions options{.tokens = 12, .sampling = rules, .scores = true};
+    const Continuation made = continue_tokens(decoder, prompt, options, 30, -1);  // 7 tokens of the model are unknown
+    decoder.restart();
+    std::vector<double> logits = decoder.feed(prompt).back();
+    double expected = 0;
+    for (const int32_t token : made.ids) {
+      expected -= losses_of_logits(logits)[static_cast<size_t>(token)];
+      logits = decoder.feed({token}).back();
+    }
+    EXPECT_NEAR(made.log_probability, expected, 1e-11);
+    decoder.restart();
+    const Continuation ended = continue_tokens(decoder, prompt, options, 30, made.ids[0]);
+    EXPECT_TRUE(ended.ended && ended.ids.empty() && ended.log_probability == 0);
   }
 }
 
@@ -322,8 +353,9 @@ TEST(Generate, SamplesFollowTheDistribution) {
   std::vector<int> drawn(logits.size());
   for (int seed = 0; seed < kSeeds; ++seed) {
     decoder.restart();
-    const GenerateOptions options{.tokens = 1, .temperature = kTemperature, .seed = static_cast<uint64_t>(seed)};
-    ++drawn[static_cast<size_t>(continue_tokens(decoder, {1, 2, 3, 4}, options, 37, -1, {}).at(0))];
+    const GenerateOptions options{.tokens = 1,
+                                  .sampling = {.temperature = kTemperature, .seed = static_cast<uint64_t>(seed)}};
+    ++drawn[static_cast<size_t>(continue_tokens(decoder, {1, 2, 3, 4}, options, 37, -1).ids.at(0))];
   }
   for (size_t token = 0; token < drawn.size(); ++token) {
     const double share = std::exp(-losses[token]);

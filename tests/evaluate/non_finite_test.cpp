@@ -6,7 +6,7 @@
 
 #include "evaluate/benchmarks.h"
 #include "evaluate/dataset_fixture.h"
-#include "evaluate/generate.h"
+#include "evaluate/continue_ids.h"
 #include "evaluate/held_out.h"
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
@@ -67,8 +67,8 @@ TEST(NonFinite, NoTextIsMade) {
   const Scratch scratch;
   const CheckpointModel model = spoilt_model(scratch);
   run_thread_ranks(2, [&](HostCommunicator& world) {
-    EXPECT_ERROR(generate(model, "the key", {}, world, {}, {}), ExitCode::bad_input,
-                 world.rank() == 0 ? "are not finite" : "");
+    EXPECT_ERROR(continue_prompts(model, {{1, 2}}, vocabulary_of_ids(model, {}), {}, 1, world, {}, {}),
+                 ExitCode::bad_input, world.rank() == 0 ? "are not finite" : "");
   });
 }
 

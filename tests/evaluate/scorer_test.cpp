@@ -10,6 +10,7 @@
 #include <cmath>
 #include <ranges>
 
+#include "evaluate/continue_ids.h"
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
 
@@ -66,9 +67,8 @@ TEST(Scorer, ATokenizerOfMoreTokensThanTheModelIsRefused) {
   config.model.vocab = 329;
   const CheckpointModel model = saved_model(scratch, config);
   const std::string words = model.directory + "/tokenizer.model has 330 tokens, but the model has only 329";
-  const auto world = make_single_world();
   EXPECT_ERROR(answered(model, 1, example_requests()), ExitCode::bad_input, words);
-  EXPECT_ERROR(generate(model, "the key", {.tokens = 3}, *world, {}, {}), ExitCode::bad_input, words);
+  EXPECT_ERROR(vocabulary_of_ids(model, {}), ExitCode::bad_input, words);
 }
 
 // What rolling windows give is what the pieces of the text give.

@@ -222,6 +222,26 @@ TEST(TokenScorer, TheProbabilitiesOfAllTokensAddUp) {
   expect_near(scores, decoded(config, passes), tolerance_of(Precision::fp64), "all tokens");
 }
 
+// As in training and in greedy generation, in a vocabulary of several blocks, on one rank and on two.
+TEST(TokenScorer, OfEqualLogitsTheLowestTokenIsGreedy) {
+  for (const int64_t vocab : {37, 8'005}) {
+    RunConfig config = small_config({});
+    config.model.vocab = vocab;
+    std::vector<ScoreTokens> passes;
+    for (const int64_t token : {int64_t{0}, int64_t{1}, vocab / 2, vocab - 1}) {
+      passes.push_back(pass_of({3, 1, 4}, {static_cast<int32_t>(token)}));
+    }
+    for (const int tp : {1, 2}) {
+      config.parallel.tp = tp;
+      const auto scores = scored(config, tp, planner_of(passes), {}, set_equal_logits);
+      for (size_t i = 0; i < scores.size(); ++i) {
+        EXPECT_NEAR(scores[i].log_likelihood, -std::log(static_cast<double>(vocab)), 1e-12);
+        EXPECT_EQ(scores[i].greedy, i == 0) << "pass " << i << ", vocabulary " << vocab << ", tp " << tp;
+      }
+    }
+  }
+}
+
 // A vocabulary in several blocks, on each of two ranks.
 TEST(TokenScorer, LargeVocabularies) {
   RunConfig config = small_config({.query = 0, .key = 1, .value = 1});

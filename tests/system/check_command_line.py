@@ -25,11 +25,11 @@ LEGAL = {"4294967297": {"seed", "sample-bytes", "shard-tokens", "train.seed"}}
 NUMBERS = {"N", "N,N,...", "X", "X,X"}  # placeholders in --help; "X" may be any large number
 
 
-def run(words, ranks=1, before=None):
+def run(words, ranks=1, before=None, stdin=b""):
     """Exit code and output of the program; bytes that are no UTF-8 are replaced. before(): in its process, in front of it."""
     command = [PROGRAM, *words] if ranks == 1 else ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", PROGRAM, *words]
     result = subprocess.run([word if isinstance(word, bytes) else str(word) for word in command], capture_output=True, env=environment(),
-                            timeout=120, check=False, stdin=subprocess.DEVNULL, preexec_fn=before)
+                            timeout=120, check=False, input=stdin, preexec_fn=before)
     return result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
 
 
@@ -98,8 +98,8 @@ class CommandLine(SystemTest):
         }
 
     @classmethod
-    def must_run(cls, words):
-        code, out, err = run(words)
+    def must_run(cls, words, ranks=1, stdin=b""):
+        code, out, err = run(words, ranks, stdin=stdin)
         if code != 0:
             raise AssertionError(f"{words} gave {code}: {out}{err}")
         return out
@@ -298,6 +298,62 @@ class CommandLine(SystemTest):
         self.refused([*row, "--parallel.tp", "1"], "generate splits a model by tp over all ranks, here 2", ranks=2)
         self.refused([*row, "--parallel.pp", "2"], "generate splits a model by tp over all ranks, here 2", ranks=2)
         self.refused([*row, "--nosuch"], "unknown option --nosuch", ranks=2)
+
+    def test_many_prompts_are_continued_as_single_ones(self):
+        texts = ["The", "the key and", " of it"]
+        base = ["generate", "--checkpoint", self.step, "--tokens", "6"]
+        expected = "\n".join(self.must_run([*base, f"--prompt={text}"]) for text in texts)
+        lines, objects, output = (self.folder / name for name in ("prompts.txt", "prompts.jsonl", "continued.txt"))
+        lines.write_text("\n".join([texts[0], "", *texts[1:]]) + "\r\n")
+        objects.write_text("".join(json.dumps({"prompt": text, "id": 1}) + "\n" for text in texts))
+        self.assertEqual(self.must_run([*base, "--prompts", lines]), expected)
+        self.assertEqual(self.must_run([*base, "--prompts", objects], ranks=2), expected)
+        for ranks in (1, 2):
+            self.assertEqual(self.must_run([*base, "--prompts", "-"], ranks, lines.read_bytes()), expected)
+        self.assertEqual(self.must_run([*base, "--prompts", lines, "--output", output]), "")
+        self.assertEqual(output.read_text(), expected)
+
+        rows = [json.loads(line) for line in self.must_run([*base, "--prompts", objects, "--json"]).splitlines()]
+        self.assertEqual([(row["prompt"], row["sample"]) for row in rows], [(text, 0) for text in texts])
+        together = "\n".join(f"{row['prompt']}{row['text']}\n" for row in rows)
+        self.assertEqual(together.replace("\ufffd", ""), expected.replace("\ufffd", ""))  # which stands for bytes that are not UTF-8
+        for row in rows:
+            self.assertEqual(list(row), ["prompt", "sample", "text", "ids", "ended", "log_probability"])
+            self.assertEqual(row["ended"], len(row["ids"]) < 6)
+            self.assertLess(row["log_probability"], 0)
+
+    def test_samples_have_draws_of_their_own(self):
+        base = ["generate", "--checkpoint", self.step, "--tokens", "6", "--temperature", "1", "--seed", "7"]
+        filtered = [*base, "--top-k", "200", "--top-p", "0.99"]
+        plain = self.must_run([*base, "--prompt", "The", "--json"])
+
+        def rows(words, count, ranks=1):
+            text = self.must_run([*words, "--prompts", "-", "--samples", count, "--json"], ranks, b"The\nThe\nof it\n")
+            return {(index // count, row["sample"]): row["ids"] for index, row in enumerate(map(json.loads, text.splitlines()))}
+        self.assertEqual(rows(base, 2)[0, 0], json.loads(plain)["ids"])
+        four = rows(filtered, 4)
+        self.assertEqual(sorted(four), [(prompt, sample) for prompt in range(3) for sample in range(4)])
+        self.assertEqual(len(set(map(tuple, four.values()))), 12)
+        for ranks in (1, 2):
+            self.assertLessEqual(rows(filtered, 2, ranks).items(), four.items())
+        texts = self.must_run([*filtered, "--prompt", "The", "--samples", "2"])
+        self.assertEqual(texts.count("The"), 2)
+
+    def test_options_of_generate_that_do_not_fit(self):
+        row = ["generate", *self.rows["generate"]]
+        prompts = self.folder / "some.txt"
+        prompts.write_text("The\n")
+        self.refused([*row, "--prompts", prompts], "--prompt and --prompts both say what to continue")
+        self.refused([*row, "--top-p", "1.5", "--temperature", "1"], "--top-p '1.5' must be <= 1")
+        self.refused([*row, "--top-p", "0", "--temperature", "1"], "--top-p '0' must be > 0")
+        self.refused([*row, "--top-k", "-1", "--samples", "0"], "--top-k '-1' must be >= 0", "--samples '0' must be >= 1")
+        self.refused([*row, "--top-k", "5", "--top-p", "0.5", "--samples", "2"], "3 faults", *(
+            f"--{words} does nothing at --temperature 0" for words in ("top-k 5", "top-p 0.5", "samples 2")))
+        row = row[:3]
+        self.refused([*row, "--prompts", prompts, "--output", prompts], f"--output {prompts} is an input too")
+        self.refused([*row, "--prompts", self.folder / "none.txt"], "none.txt")
+        self.refused([*row, "--prompts", "-"], "stdin has no prompt")
+        self.refused([*row, "--prompts", "-"], "stdin has no prompt", ranks=2)
 
     def test_a_step_without_a_tokenizer_is_scored_on_tokens(self):
         exported, imported = self.folder / "bare-export", self.folder / "bare"

@@ -218,15 +218,30 @@ class DatasetFormat(SystemTest):
             self.assertTrue(all(0 <= token < VOCAB and token != END for token in one["ids"]))
         self.expect(0, self.start(2, [*given, "--output", self.folder / "continued.jsonl"]))
         self.assertEqual((self.folder / "continued.jsonl").read_text(), printed)
+        self.expect_log_probabilities(checkpoint, given)
         other = self.folder / "other.jsonl"
         other.write_text('{"ids": [1]}\n{"ids": [%d]}\n' % VOCAB)
         for line, fault in ((words, "give --end-of-document I"), ([*given, "--prompt", "a"], "--prompt and --ids both define what to continue"),
-                            (["generate", "--checkpoint", checkpoint, "--prompt", "a", "--output", other], "--output only applies with --ids"),
+                            (["generate", "--checkpoint", checkpoint, "--prompt", "a", "--end-of-document", 1], "--end-of-document only applies with --ids"),
                             ([*given, "--output", prompts], f"--output {prompts} is also an input"),
                             ([*given[:3], "--ids", other, "--end-of-document", END], f"other.jsonl:2: id {VOCAB} at position 0 is not within the vocabulary")):
             refused = shiftron(*line)
             self.assertEqual((refused.returncode, refused.stdout), (76, ""), refused.stderr)
             self.assert_told_once(refused.stderr, fault)
+
+    def expect_log_probabilities(self, checkpoint, given):
+        """They are what `evaluate` computes for the same ids, as the only counted targets of a dataset."""
+        rows = [json.loads(line) for line in self.must(shiftron(*given, "--json", "--temperature", 1, "--samples", 2)).splitlines()]
+        self.assertEqual([(row["prompt"], row["sample"], row["text"]) for row in rows],
+                         [(prompt, sample, None) for prompt in ([1, 2, 3], [5]) for sample in (0, 1)])
+        for number, row in enumerate(rows):
+            prompt, ids = row["prompt"], row["ids"]
+            self.assertTrue(ids)
+            data = self.folder / f"continued-{number}"
+            self.build_ids(data.name, [(prompt + ids, [-1] * (len(prompt) - 1) + ids + [-1])], "--pack", PACK)
+            out = json.loads(self.must(shiftron("evaluate", "--checkpoint", checkpoint, "--data", data, "--json")))
+            self.assertEqual(out["targets"], len(ids))
+            self.assertAlmostEqual(row["log_probability"], -out["loss"] * len(ids), 9)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,15 @@ inline void set_weights(ParameterSet& set) {
   }
 }
 
+// The same with a head of zeros: every token has the same logit.
+inline void set_equal_logits(ParameterSet& set) {
+  set_weights(set);
+  for (const auto& parameter : set.parameters()) {
+    if (parameter->spec.part != Part::head) continue;
+    for (int64_t i = 0; i < parameter->weight.count(); ++i) set_element(parameter->weight, i, 0);
+  }
+}
+
 // Samples without structure; documents of random length, whose last target is not counted.
 inline SampleReader random_samples(int64_t length, int64_t vocab) {
   return [length, vocab](int64_t first, int64_t count, HostBatch& batch) {
