@@ -62,8 +62,7 @@ TEST(Preflight, TheOddHostIsNamed) {
   EXPECT_THAT(fault_of(reports), HasSubstr("n0: it cannot write"));
   reports = three_hosts();
   reports[3].data_fault = "cannot open /data/dataset.json";
-  EXPECT_THAT(fault_of(reports),
-              HasSubstr("n1: its rank 1 lacks data that others have: cannot open /data/dataset.json"));
+  EXPECT_THAT(fault_of(reports), HasSubstr("n1: its rank 1 lacks data that others have: cannot open /data/dataset.json"));
   reports = three_hosts();
   reports[5].wrong_products = 3;
   EXPECT_THAT(fault_of(reports), HasSubstr("n2: 3 elements of a matrix product on its rank 1 are wrong"));
