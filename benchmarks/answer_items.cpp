@@ -24,14 +24,14 @@ using Clock = std::chrono::steady_clock;
 
 cli::CommandLine read_line(const std::vector<std::string>& arguments) {
   return cli::parse_command_line(
-      arguments,
-      {cli::required(cli::text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
-       cli::required(cli::text_option("data", "DIR", "where the files of tasks are")),
-       cli::real_option("limit", "items of each task", at_least(0)),
-       cli::whole_option("max-length", "tokens that the model reads at once", at_least(2)),
-       cli::text_option("precision", "fp32|bf16", "of the passes", "fp32"),
-       cli::whole_option("budget", "tokens of a microbatch", at_least(1), std::to_string(ScorerOptions{}.token_budget)),
-       cli::whole_option("threads", "of a rank", at_least(1))});
+      arguments, {cli::required(cli::text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
+                  cli::required(cli::text_option("data", "DIR", "where the files of tasks are")),
+                  cli::real_option("limit", "items of each task", at_least(0)),
+                  cli::whole_option("max-length", "tokens that the model reads at once", at_least(2)),
+                  cli::text_option("precision", "fp32|bf16", "of the passes", "fp32"),
+                  cli::whole_option("budget", "tokens of a microbatch", at_least(1),
+                                    std::to_string(ScorerOptions{}.token_budget)),
+                  cli::whole_option("threads", "of a rank", at_least(1))});
 }
 
 struct Asked {
@@ -81,7 +81,8 @@ int run(const std::vector<std::string>& arguments) {
     std::vector<double> found;
     for (const Answer& answer : answers) found.push_back(answer.log_likelihood);
     if (speaks) {
-      std::cout << json{{"items", asked.items}, {"seconds", seconds}, {"log_likelihoods", found}}.dump() << std::endl;
+      std::cout << json{{"items", asked.items}, {"seconds", seconds}, {"log_likelihoods", found}}.dump()
+                << std::endl;
     }
   }
 }

@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""Fails on words that a reader stumbles over ("behind" for "after") and names better ones.
+"""Fails on words that a reader stumbles over (`behind` for `after`) and names better ones.
 
     tests/check_words.py ROOT            checks the pages
     tests/check_words.py --self-test     checks this script
 
-Of pages, code spans, code blocks, HTML comments and the targets of links are not read; of C++ only comments are. To add launch/ or tests/, add
-them to TEXTS and say in prose() what is prose there.
+What is read: of pages all but code spans, code blocks, HTML comments and the targets of links; of C++ the comments; of Python the comments and
+strings, in tests/ only the comments and docstrings, because their strings also quote messages of the program; of JSON all but the keys; of all
+other files (shell, CMake, configurations) everything.
 """
 import fnmatch
+import io
 import pathlib
 import re
 import sys
+import tokenize
 
-TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "experiments/**/README.md", "src/**/*.cpp", "src/**/*.h", "src/**/*.cu"]
+TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "CMakeLists.txt", "cmake/*", "configs/**/*.conf", ".ci/*", ".github/**/*.*",
+         "launch/*", "experiments/run", *(f"experiments/**/{name}" for name in ("README.md", "*.py", "*.json", "*.conf")),
+         *(f"{folder}/**/*.{suffix}" for folder in ("src", "tests", "benchmarks") for suffix in ("cpp", "h", "cu")),
+         *(f"{folder}/**/{name}" for folder in ("tests", "benchmarks") for name in ("*.py", "*.sh", "run", "headers", "mutants", "CMakeLists.txt"))]
 CODE = (".cpp", ".h", ".cu")
 
 WORDS = [  # (pattern, what to write instead); a space also matches the end of a line
@@ -40,6 +46,8 @@ WORDS = [  # (pattern, what to write instead); a space also matches the end of a
 FINE = [r"(?:hides?|hid|hidden|hiding|falls?|falling|fell|lags?|lagging) behind", r"told apart"]  # patterns that are what they seem
 
 EXEMPTIONS = [  # (page or pattern of pages, exact text, reason)
+    ("experiments/definition.py", '"alike"', "a key of experiment.json"),
+    ("experiments/judge.py", '"alike"', "a key of experiment.json"),
 ]
 
 
@@ -61,10 +69,34 @@ def comments(text):
     return "\n".join(kept)
 
 
+def python_prose(text, strings):
+    """The comments and docstrings of a Python script, with `strings` all its strings; escapes and the {expressions} of strings become blanks."""
+    lines = [" " * len(line) for line in text.split("\n")]
+    before = tokenize.NEWLINE  # the last token that is neither a comment nor an empty line
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        is_docstring = token.type == tokenize.STRING and before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        is_string = token.type in (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", None))
+        if token.type == tokenize.COMMENT or is_docstring or is_string and strings:
+            marks = r"\\[^\n]|\{[^{}\n]*\}|^\w*['\"]+|['\"]+$" if is_string else "^#"  # the last two: the quotes, between which a sentence runs on
+            inside = re.sub(marks, blank, token.string)
+            for at, part in enumerate(inside.split("\n"), token.start[0] - 1):
+                start = token.start[1] if at == token.start[0] - 1 else 0
+                lines[at] = lines[at][:start] + part + lines[at][start + len(part):]
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            before = token.type
+    return "\n".join(lines)
+
+
 def prose(name, text):
     """The text of the same lines, without what is not prose."""
     if name.endswith(CODE):
         text = comments(text)
+    elif name.endswith(".py") or text.startswith("#!/usr/bin/env python3"):
+        text = python_prose(text, strings=not name.startswith("tests/"))
+    elif name.endswith(".json"):
+        text = re.sub(r'"[^"\n]*":', blank, text)
+    elif not name.endswith(".md"):  # shell, CMake, configurations: a comment's # does not interrupt a sentence
+        text = re.sub(r"(?m)^\s*#+", blank, text)
     for pattern in (r"(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$",  # code blocks
                     r"(?s)<!--.*?-->",
                     r"(?s)(`+)(?!`)(?:(?!\n\s*\n).)*?(?<!`)\1(?!`)",  # code spans, which end with their paragraph
@@ -95,7 +127,7 @@ def unused(exemptions, pages):
 
 
 def check(root):
-    pages = {str(path.relative_to(root)): path.read_text(encoding="utf-8") for pattern in TEXTS for path in sorted(root.glob(pattern))}
+    pages = {str(path.relative_to(root)): path.read_text(encoding="utf-8") for pattern in TEXTS for path in sorted(root.glob(pattern)) if path.is_file()}
     code = 0
     for name, text in pages.items():
         for line, words, better in faults(name, text, EXEMPTIONS):
@@ -130,6 +162,16 @@ CLEAN = [
     "[text](behind.md) and https://example.org/beside", "<!-- told\namid -->", "Is that it? There it goes, on and off.",
 ]
 
+FILES = [  # (name, text, [(line, words found)])
+    ("a.cpp", '// It goes\n  int told = f("// anew"); // on, behind `alike`', [(1, "goes on"), (2, "behind")]),
+    ("launch/a", '#!/usr/bin/env python3\ntold = f"anew {behind}"  # It goes\n# on\nx = "a\\nbehind"', [(2, "anew"), (2, "goes on"), (4, "behind")]),
+    ("launch/a.py", 'def told():\n    """A text\n    told."""\n    f("goes "\n      "on {alike}")', [(3, "told"), (4, "goes on")]),
+    ("tests/a.py", '# beside\n\n"""Behind."""\ndef a():\n    "anew"\n    return "told"', [(1, "beside"), (3, "Behind"), (5, "anew")]),
+    ("launch/a", "#!/usr/bin/env bash\n# it goes\n# on\necho 'told'; behind=1", [(2, "goes on"), (4, "behind"), (4, "told")]),
+    ("cmake/a.cmake", 'message("told")  # anew', [(1, "anew"), (1, "told")]),
+    ("a.json", '{"alike": "told",\n "claim": "anew"}', [(1, "told"), (2, "anew")]),
+]
+
 
 def self_test():
     for text, words in FLAGGED.items():
@@ -139,8 +181,8 @@ def self_test():
         assert not faults("a.md", text), (text, faults("a.md", text))
     for pattern, _ in WORDS:  # each is shown to find something
         assert any(re.fullmatch(pattern, word, re.I) for words in FLAGGED.values() for word in words), pattern
-    told = ["// It goes", '  int told = f("// anew"); // on, behind `alike`']
-    assert [fault[:2] for fault in faults("a.cpp", "\n".join(told))] == [(1, "goes on"), (2, "behind")], "of C++ only comments are read"
+    for name, text, found in FILES:
+        assert [fault[:2] for fault in faults(name, text)] == found, (name, text, faults(name, text))
     assert faults("a.md", "one\n\n```\nbehind\n```\n\ntwo behind")[0][0] == 7  # the line
     assert [line for line, _, _ in faults("a.md", "an unclosed ` tick\n\nbehind `it`")] == [3]
     exempt = [("docs/*.md", "beside it", "quoted")]

@@ -29,10 +29,10 @@ class WithoutRights {
 // What lies in it may be removed and added by everybody, or by nobody.
 inline void open_to_all(const std::filesystem::path& directory, bool is_open) {
   using std::filesystem::perms;
-  const perms reads = perms::owner_read | perms::owner_exec | perms::group_read | perms::group_exec |
-                      perms::others_read | perms::others_exec;
-  std::filesystem::permissions(directory,
-                               is_open ? reads | perms::owner_write | perms::group_write | perms::others_write : reads);
+  const perms reads = perms::owner_read | perms::owner_exec | perms::group_read | perms::group_exec | perms::others_read |
+                      perms::others_exec;
+  std::filesystem::permissions(
+      directory, is_open ? reads | perms::owner_write | perms::group_write | perms::others_write : reads);
 }
 
 }  // namespace shiftron

@@ -281,8 +281,7 @@ TEST(Commit, StepsThatKeepDoesNotNameMakeRoom) {
   const SmallDisk disk(4 << 20);
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
   const std::string directory = disk.path() + "/checkpoints";
-  for (const int64_t step : {10, 20, 30})
-    ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, step, 10).saved);
+  for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, step, 10).saved);
   fill_disk(disk, 100 << 10);
   const Retention all{.keep = 1, .keep_every = 10};
   EXPECT_FALSE(save_state(directory, kSmallModel, kCommitWriter, 40, 40, all).saved);

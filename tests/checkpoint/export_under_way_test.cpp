@@ -86,8 +86,7 @@ TEST_F(Exports, RemainsBesideAFileAreSwept) {
   EXPECT_EQ(read_file(out_), "whole");
 }
 
-// Killed after its file got the name and before its result was printed: exported again. Another file of that name
-// stays.
+// Killed after its file got the name and before its result was printed: exported again. Another file of that name stays.
 TEST_F(Exports, AFileThatWasNotToldIsMadeAgain) {
   const auto kill_untold = [&] {
     const pid_t child = ::fork();

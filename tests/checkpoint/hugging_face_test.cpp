@@ -343,8 +343,7 @@ TEST_F(FailingExports, NothingIsWrittenIntoAStep) {
   MemorySource source(model);
   for (const std::string& place : {step + "/out", step + "/a/b", directory_.path() + "/link/out",
                                    directory_.path() + "/run/../run/checkpoints/step-00000007/./c"}) {
-    const Error error =
-        error_of([&] { write_hugging_face(source, export_of(model, HuggingFaceForm::kv_shift), place); });
+    const Error error = error_of([&] { write_hugging_face(source, export_of(model, HuggingFaceForm::kv_shift), place); });
     EXPECT_EQ(error.code(), ExitCode::bad_input) << place;
     EXPECT_THAT(error.what(), HasSubstr("which must not change")) << place;
   }
@@ -574,8 +573,7 @@ TEST_F(HuggingFaceImports, TypesThatNoWeightsHave) {
   }
 }
 
-// Two hundred damages of an export. Nothing in it holds a hash of the elements: what hits these is seen by comparison
-// alone.
+// Two hundred damages of an export. Nothing in it holds a hash of the elements: what hits these is seen by comparison alone.
 TEST_F(HuggingFaceImports, DamagesOfHeadersAndSizesAreFound) {
   const ModelConfig model = small_model(kPaper);
   HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);

@@ -96,9 +96,7 @@ void convert_all_pairs(const FakeModel& model, const std::vector<CheckpointLayou
       const WrittenStep made = convert(saved[i], files, cases[j].layout, place);
       ASSERT_EQ(names_in(made.directory), names_in(saved[j])) << i << " into " << j;
       ASSERT_EQ(read_file(made.directory + "/manifest.json"), expected) << i << " into " << j;
-      if (i == 0) {
-        EXPECT_THAT(verify_step(made.directory), IsEmpty());
-      }
+      if (i == 0) { EXPECT_THAT(verify_step(made.directory), IsEmpty()); }
       fs::remove_all(place);
     }
   }
@@ -162,12 +160,8 @@ TEST(StepWriter, ARankReadsItsOwnFileOnceFromFrontToBack) {
       }
       EXPECT_EQ(own_bytes, of_own_file) << what;
       files.erase(own);
-      if (layout.tp * layout.dp * layout.cp == 1) {
-        EXPECT_THAT(files, IsEmpty()) << what;
-      }
-      if (layout.dp * layout.cp == 1) {
-        EXPECT_LE(files.size(), 2u) << what;
-      }  // of norms, and of shared KV heads
+      if (layout.tp * layout.dp * layout.cp == 1) { EXPECT_THAT(files, IsEmpty()) << what; }
+      if (layout.dp * layout.cp == 1) { EXPECT_LE(files.size(), 2u) << what; }  // of norms, and of shared KV heads
     }
     fs::remove_all(place);
   }

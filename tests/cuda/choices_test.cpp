@@ -31,8 +31,7 @@ void with_trainers(const RunConfig& config, int ranks,
     Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device),
                     stream, plan);
     trainer.engine().parameters().initialise(5);
-    work(
-        trainer, [](int, HostBatch& batch) { std::ranges::fill(batch.targets, 7); }, world);
+    work(trainer, [](int, HostBatch& batch) { std::ranges::fill(batch.targets, 7); }, world);
   });
 }
 

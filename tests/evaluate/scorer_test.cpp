@@ -33,8 +33,7 @@ std::vector<Answer> answered(const CheckpointModel& model, int ranks, const std:
   return of_ranks[0];
 }
 
-void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance,
-                 const std::string& what) {
+void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance, const std::string& what) {
   ASSERT_EQ(answers.size(), expected.size()) << what;
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_NEAR(answers[i].log_likelihood, expected[i].log_likelihood, tolerance) << what << ", request " << i;
@@ -51,8 +50,7 @@ TEST(Scorer, AnswersAreAlikeInEveryLayout) {
   const auto expected = answered(model, 1, requests);
   for (const Answer& answer : expected) EXPECT_TRUE(answer.log_likelihood < -3 || answer.log_likelihood == 0);
   EXPECT_TRUE(std::ranges::any_of(expected, [](const Answer& answer) { return answer.text.size() > 6; }));
-  for (const auto& [tp, pp, dp] :
-       std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
+  for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
     model.config.parallel.tp = tp;
     model.config.parallel.pp = pp;
     expect_same(answered(model, tp * pp * dp, requests), expected, 1e-11,
@@ -226,8 +224,7 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
       expect_same(scorer.answer(prompts), {expected.end() - static_cast<int64_t>(prompts.size()), expected.end()}, 0,
                   "generated");
       expect_same(scorer.answer(requests), expected, 1e-11, "live");
-      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input,
-                   world.rank() == 0 ? "train.sequence_length" : "");
+      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input, world.rank() == 0 ? "train.sequence_length" : "");
     });
   }
 }

@@ -14,29 +14,18 @@ namespace shiftron::testing {
 
 inline const char* name_of(Order order) {
   switch (order) {
-    case Order::eager:
-      return "eager";
-    case Order::random:
-      return "random";
-    case Order::late:
-      return "late";
-    case Order::uneven:
-      return "uneven";
+    case Order::eager: return "eager";
+    case Order::random: return "random";
+    case Order::late: return "late";
+    case Order::uneven: return "uneven";
   }
   return "";
 }
 
 inline RunConfig late_config(Precision precision = Precision::fp64) {
   RunConfig config;
-  config.model = {.layers = 3,
-                  .hidden = 16,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .head_dim = 4,
-                  .ffn = 20,
-                  .vocab = 23,
-                  .init_std = 0.1,
-                  .shift = {.query = 1, .key = 1, .value = 2, .form = ShiftForm::clamp}};
+  config.model = {.layers = 3, .hidden = 16, .heads = 4, .kv_heads = 2, .head_dim = 4, .ffn = 20, .vocab = 23,
+                  .init_std = 0.1, .shift = {.query = 1, .key = 1, .value = 2, .form = ShiftForm::clamp}};
   config.train.steps = 5;
   config.train.global_batch = 8;
   config.train.sequence_length = 8;

@@ -1,12 +1,13 @@
 // On a late device, in every order that its streams and events allow, training gives the same bits as when operations
 // run at once: in layouts, precisions, with recomputation, with delayed weight gradients, after a resume.
+#include "late/late_training.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/restore.h"
 #include "checkpoint/save.h"
 #include "core/log.h"
-#include "late/late_training.h"
 #include "scratch.h"
 
 namespace shiftron::testing {
@@ -81,12 +82,8 @@ TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t 
     (void)rank.trainer->result(to);
     SavedState state;
     state.trainer = rank.trainer->state();
-    const CheckpointContent content{.step = to,
-                                    .configuration = "",
-                                    .state_json = to_json(state),
-                                    .tokenizer_model = "model",
-                                    .data_fingerprint = "",
-                                    .code_version = ""};
+    const CheckpointContent content{.step = to, .configuration = "", .state_json = to_json(state),
+                                    .tokenizer_model = "model", .data_fingerprint = "", .code_version = ""};
     CHECK(save_checkpoint(directory, content, set, world, {.keep = 9}, log).saved, "step ", to, " was not saved");
     collect(set, masters_of, weights, mutex);
   });
@@ -203,7 +200,7 @@ TEST(LatePipeline, ReceivesAreUnderWayDuringComputation) {
   Machine machine({.order = Order::uneven, .seed = 1, .keeps_log = true});
   const LateCase c{.name = "pp 2", .pp = 2};
   train_late(c, c.config(), &machine);
-  int overlaps = 0, computed = 0;                        // operations of rank 1
+  int overlaps = 0, computed = 0;  // operations of rank 1
   std::map<std::pair<std::string, int64_t>, int> began;  // how many had computed when a message of rank 1 began
   for (const Machine::Entry& entry : machine.log()) {
     if (entry.queue == "compute of rank 1") {

@@ -163,10 +163,10 @@ while not os.path.exists(os.environ["FAKE_FOLDER"] + "/go"): time.sleep(0.05)
         check = {"at_least": "a", "value": 1}
         for keys, text in (({"measures": {"a b": "x"}, "checks": [check]}, "the measure 'a b'"), ({"measures": {"m": "x {stp}"}, "checks": [check]}, "has {stp} in the command m"),
                            ({"measures": {"m": "x"}, "checks": [{**check, "metric": "m.v", "last": 3}]}, "a measure is taken once"),
-                           ({"checks": [{**check, "last": 0}]}, "last is a number of rows"), ({"seconds": {"b": 3}, "checks": [check]}, "the seconds 3 of b"),
+                           ({"checks": [{**check, "last": 0}]}, "last must be a number of rows"), ({"seconds": {"b": 3}, "checks": [check]}, "the seconds 3 of b"),
                            ({"program": "x", "seeds": 2, "checks": [{"at_most": "v", "value": 1}]}, "both program and seeds"),
                            ({"program": "x {step}", "checks": [{"at_most": "v", "value": 1}]}, "has {step} in the command program"),
-                           ({"program": "x", "checks": [{"lower": "v", "than": "w"}]}, "may be at_least or at_most"),
+                           ({"program": "x", "checks": [{"lower": "v", "than": "w"}]}, "needs at_least or at_most"),
                            ({"program": "x", "checks": [{"at_most": "v", "value": "1"}]}, "whose value is not a number")):
             self.write(**keys)
             with self.assertRaises(Fault) as caught:

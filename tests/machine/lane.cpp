@@ -39,9 +39,7 @@ void sleep_while(Word& word, uint32_t value, long limit_microseconds) {
   sleep_while(word, value, &limit);
 }
 
-void wake_all(Word& word) {
-  wake(word, INT_MAX);
-}
+void wake_all(Word& word) { wake(word, INT_MAX); }
 
 void FairLock::lock() {
   const uint32_t mine = next_++;

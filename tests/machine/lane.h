@@ -97,11 +97,11 @@ struct Lane final : Turns {
 
   const std::string name;
   std::deque<std::unique_ptr<Item>> items;
-  int64_t counts[3] = {};                        // of items handed over, by kind
-  std::exception_ptr error;                      // until drop()
-  bool fast = false;                             // in the uneven order
-  uint64_t tried = 0;                            // the attempt in which its operation gave the turn
-  bool gave = false;                             // how the turn came back
+  int64_t counts[3] = {};    // of items handed over, by kind
+  std::exception_ptr error;  // until drop()
+  bool fast = false;         // in the uneven order
+  uint64_t tried = 0;        // the attempt in which its operation gave the turn
+  bool gave = false;         // how the turn came back
   const std::function<bool()>* ready = nullptr;  // what its operation waits for, where it said so
   bool dropped = false, ends = false;
   Word turn = 0;  // 1: the thread's

@@ -172,8 +172,7 @@ class Rank {
   Stream stream{.ledger = &ledger};
   Groups groups;
   ParameterSet set;
-  const MemoryPlan plan{
-      {"activations", int64_t{1} << 18}, {"operands", int64_t{1} << 18}, {"scratch", int64_t{1} << 20}};
+  const MemoryPlan plan{{"activations", int64_t{1} << 18}, {"operands", int64_t{1} << 18}, {"scratch", int64_t{1} << 20}};
   Arena activations{stream, "activations", plan, "activations"};
   Arena operands{stream, "operands", plan, "activations"};
   Arena scratch{stream, "scratch", plan, "scratch"};

@@ -40,8 +40,7 @@ ModuleCase recomputed_case() {
     return {[=](Run& run, const Tensor& x) {
               const int64_t before = run.activations.used();
               const Tensor y = Recompute(*layer).forward(run, x, rope, *saved);
-              EXPECT_LT(run.activations.used() - before, y.bytes() + kAlignment + red_zone())
-                  << "more is kept than the output";
+              EXPECT_LT(run.activations.used() - before, y.bytes() + kAlignment + red_zone()) << "more is kept than the output";
               return y;
             },
             [=](Run& run, const Tensor& d_y, const Tensor&) {
@@ -89,8 +88,7 @@ StageOutcome evaluate_stages(const ModelConfig& config, const ParallelLayout& la
     Rank rank(world, layout, config);
     const int at = rank.groups.at.pp;
     const bool first = at == 0, last = at == layout.pp - 1;
-    TransformerStage stage(rank.set, config, {split_range(config.layers, layout.pp, at), first, last, first && last},
-                           recompute);
+    TransformerStage stage(rank.set, config, {split_range(config.layers, layout.pp, at), first, last, first && last}, recompute);
     EXPECT_EQ(stage.first(), at == 0);
     EXPECT_EQ(stage.last(), at == layout.pp - 1);
     rank.allocate();
@@ -177,7 +175,7 @@ TEST_P(TransformerStageTest, DecodesWhatForwardMakes) {
       TransformerStage stage(rank.set, config, {.layers = {0, config.layers}}, RecomputeKind::none);
       rank.allocate();
       stage.make_tables(rank.stream, count);
-      stage.prepare(rank.stream);
+    stage.prepare(rank.stream);
       Arena memory(rank.stream, "states", {{"states", 1 << 14}}, "cache");
       std::vector<AttentionState> states = stage.make_states(memory, count);
       const Range vocabulary = stage.vocabulary();

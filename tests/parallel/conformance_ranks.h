@@ -36,7 +36,7 @@ struct Tested {
   Queue* queue = nullptr;                                 // streams get siblings of it
   std::vector<int64_t> counts = {0, 1, 7, 1000, 100003};  // elements of a rank's tensor, ascending
   DeviceKind device = DeviceKind::cpu;
-  bool sends_wait = false;      // for their receivers
+  bool sends_wait = false;       // for their receivers
   bool floating_maxima = true;  // or these are refused
 };
 
@@ -138,8 +138,7 @@ struct Rank {
   template <typename T>
   Tensor make(DeviceKind device, int64_t count) {
     const int64_t bytes = std::max<int64_t>(count * static_cast<int64_t>(sizeof(T)), 1);
-    return memory.emplace_back(device, bytes, ledger, "test", stream.device == DeviceKind::cuda)
-        .tensor(0, DTypeOf<T>::value, {count});
+    return memory.emplace_back(device, bytes, ledger, "test", stream.device == DeviceKind::cuda).tensor(0, DTypeOf<T>::value, {count});
   }
   template <typename T>
   static std::vector<T> copied(const Tensor& tensor) {

@@ -120,9 +120,7 @@ TEST(StageMemory, ASlotHasOneMessageAtATimeFromThePostingOfItsReceive) {
       for (const Action& action : actions) {
         if (action.kind == recv_forward && action.peer == sender) post();
         if (--uses[{action.chunk, action.microbatch}] > 0) continue;
-        std::erase_if(holder, [&](const auto& held) {
-          return held.second == std::pair{action.chunk, action.microbatch};
-        });
+        std::erase_if(holder, [&](const auto& held) { return held.second == std::pair{action.chunk, action.microbatch}; });
       }
     }
     ASSERT_EQ(messages.size(), memory.slots.size());

@@ -343,7 +343,7 @@ class CommandLine(SystemTest):
         row = ["generate", *self.rows["generate"]]
         prompts = self.folder / "some.txt"
         prompts.write_text("The\n")
-        self.refused([*row, "--prompts", prompts], "--prompt and --prompts both say what to continue")
+        self.refused([*row, "--prompts", prompts], "--prompt and --prompts both define what to continue")
         self.refused([*row, "--top-p", "1.5", "--temperature", "1"], "--top-p '1.5' must be <= 1")
         self.refused([*row, "--top-p", "0", "--temperature", "1"], "--top-p '0' must be > 0")
         self.refused([*row, "--top-k", "-1", "--samples", "0"], "--top-k '-1' must be >= 0", "--samples '0' must be >= 1")

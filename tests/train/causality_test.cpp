@@ -43,8 +43,7 @@ class Model {
     const Engine::LossVisitor visit = [&](int, const Tensor& tensor) {
       for (int64_t i = 0; i < tensor.count(); ++i) losses.push_back(element(tensor, i));
     };
-    rank_.trainer->engine().evaluate(
-        1, [&](int, HostBatch& into) { into = batch; }, totals.tensor(), visit);
+    rank_.trainer->engine().evaluate(1, [&](int, HostBatch& into) { into = batch; }, totals.tensor(), visit);
     return losses;
   }
   // Rows whose losses change with the token of `row`.
@@ -68,9 +67,7 @@ std::set<int64_t> rows_between(int64_t begin, int64_t end) {
   return rows;
 }
 
-int64_t end_of_sample(int64_t row) {
-  return (row / kLength + 1) * kLength;
-}
+int64_t end_of_sample(int64_t row) { return (row / kLength + 1) * kLength; }
 
 int64_t end_of_document(int64_t row) {
   const HostBatch batch = two_samples();
@@ -108,12 +105,14 @@ TEST_P(CausalityTest, ATokenReachesTheRowsBehindItInItsDocument) {
   for (int64_t row = 0; row < 2 * kLength; ++row) expect_reach(model, row, end_of_document(row));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, CausalityTest,
-    ::testing::Combine(::testing::ValuesIn(all_shifts()), ::testing::Values(Precision::fp64, Precision::fp32)),
-    [](const auto& test) {
-      return std::string(std::get<0>(test.param).name).append("_").append(to_string(std::get<1>(test.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(All, CausalityTest,
+                         ::testing::Combine(::testing::ValuesIn(all_shifts()),
+                                            ::testing::Values(Precision::fp64, Precision::fp32)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name)
+                               .append("_")
+                               .append(to_string(std::get<1>(test.param)));
+                         });
 
 // Roundings of bfloat16 may hide a change, but nothing may change that the token cannot reach.
 TEST(Causality, Bfloat16) {

@@ -152,7 +152,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
     ADD_FAILURE() << layout << " was taken";
     return "";
   };
-  EXPECT_THAT(refused("tp=3"),
+  EXPECT_THAT(refused("tp=3"), 
               ::testing::AllOf(HasSubstr("heads 4 not divisible by tp 3 ("), HasSubstr("parallel.tp: --layout)")));
   EXPECT_THAT(refused("pp=5"), HasSubstr("--layout"));
   EXPECT_THAT(refused("tp=3,pp=5"), ::testing::AllOf(HasSubstr("tp 3"), HasSubstr("pp 5")));  // all at once

@@ -87,8 +87,7 @@ inline int64_t pp_send(const Case& c) {
   }
   return c.m() * c.x() * neighbours;
 }
-// world: loss, targets, correct ones, stop, attended; a square for embedding, final norm, head; of each layer a square
-// and 12 taps.
+// world: loss, targets, correct ones, stop, attended; a square for embedding, final norm, head; of each layer a square and 12 taps.
 inline int64_t world_all_reduce(const Case& c) {
   return 8 * (5 + 3 + 13 * c.config.model.layers);
 }

@@ -19,9 +19,7 @@
 namespace shiftron {
 namespace {
 
-std::string line_of(int step) {
-  return "{\"step\":" + std::to_string(step) + ",\"loss\":1.5}\n";
-}
+std::string line_of(int step) { return "{\"step\":" + std::to_string(step) + ",\"loss\":1.5}\n"; }
 
 TEST(SupersedeMetrics, MovesLaterAndBrokenLines) {
   const Scratch scratch;
@@ -31,8 +29,7 @@ TEST(SupersedeMetrics, MovesLaterAndBrokenLines) {
   EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(3) + "{\"step\":4,\"lo\n");
   supersede_metrics(scratch.path(), 0);
   EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), "");
-  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"),
-            line_of(3) + "{\"step\":4,\"lo\n" + line_of(1) + line_of(2));
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(3) + "{\"step\":4,\"lo\n" + line_of(1) + line_of(2));
 }
 
 TEST(SupersedeMetrics, IsDoneOnceWhereItWasKilledBetweenItsFiles) {

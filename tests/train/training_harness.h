@@ -33,13 +33,12 @@ struct RankTrainer {
 
   RankTrainer(const RunConfig& run_config, HostCommunicator& world, const TrainerOptions& options = {})
       : stream{.ledger = &ledger, .cpu = {.threads = 1, .bodies = options.bodies}, .queue = options.queue},
-        config(run_config),
-        layout(make_layout(run_config.parallel, world.size())) {
+        config(run_config), layout(make_layout(run_config.parallel, world.size())) {
     Ledger planned;
     const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned, options.schedule);
     const Schedule schedule = options.schedule.value_or(schedule_of(config));
-    trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads, schedule), stream,
-                                        plan, options.schedule);
+    trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads, schedule), stream, plan,
+                                        options.schedule);
     trainer->engine().parameters().initialise(static_cast<uint64_t>(config.train.seed));
   }
   BatchReader reader(int64_t step, const SampleReader& read) {
@@ -114,8 +113,7 @@ inline void assign(ParameterSet& set, const TensorMap& tensors) {
     for_each_of(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
       const auto narrow = static_cast<float>(values[logical]);
       const bool wide = parameter->weight.dtype() == DType::float64;
-      set.write(*parameter, ParameterState::master, local, 1,
-                wide ? static_cast<const void*>(&values[logical]) : &narrow);
+      set.write(*parameter, ParameterState::master, local, 1, wide ? static_cast<const void*>(&values[logical]) : &narrow);
     });
   }
 }

@@ -67,8 +67,7 @@ std::map<uintptr_t, std::string> functions_of_program() {
     for (size_t j = 0; j < section.sh_size / sizeof(Elf64_Sym); ++j) {
       Elf64_Sym symbol;
       at(section.sh_offset + j * sizeof(symbol), &symbol);
-      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC)
-        found[base + symbol.st_value] = image.data() + names.sh_offset + symbol.st_name;
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC) found[base + symbol.st_value] = image.data() + names.sh_offset + symbol.st_name;
     }
   }
   CHECK(!found.empty(), "the program has no symbols; it was stripped");
@@ -108,8 +107,7 @@ bool executes_compiled_kernels() {
   return folder_of_environment() != nullptr;
 }
 
-std::function<void()> compiled_body(const void* kernel, std::vector<std::vector<std::byte>> parameters,
-                                    int64_t shared) {
+std::function<void()> compiled_body(const void* kernel, std::vector<std::vector<std::byte>> parameters, int64_t shared) {
   const char* const folder = folder_of_environment();
   static const Compiled compiled = read_folder(folder);
   const auto name = compiled.names.find(reinterpret_cast<uintptr_t>(kernel));

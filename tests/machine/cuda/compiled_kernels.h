@@ -11,8 +11,8 @@ namespace shiftron::machine {
 
 bool executes_compiled_kernels();  // SHIFTRON_PTX is set
 
-// What each thread does, of a kernel at this address with these values. Throws Error(crash) where the folder has no
-// such kernel.
+// What each thread does, of a kernel at this address with these values. Throws Error(crash) where the folder has no such
+// kernel.
 std::function<void()> compiled_body(const void* kernel, std::vector<std::vector<std::byte>> parameters, int64_t shared);
 
 }  // namespace shiftron::machine

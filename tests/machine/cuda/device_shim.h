@@ -50,8 +50,7 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, void (*kernel)(Param
   if (executes_compiled_kernels()) {
     Launch compiled = grid;
     compiled.early = false;  // which machine code of older devices knows nothing of
-    return launch(compiled, stream,
-                  compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared));
+    return launch(compiled, stream, compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared));
   }
   return launch(grid, stream, [kernel, ... kept = values] { kernel(kept...); });
 }

@@ -67,7 +67,7 @@ struct RawRank {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr, other = nullptr;
   float* data = nullptr;
-  std::vector<float*> rooms;      // of values(); freeing one would wait for the device
+  std::vector<float*> rooms;        // of values(); freeing one would wait for the device
   std::function<void()> barrier;  // of all ranks, on the host
 };
 

@@ -53,7 +53,7 @@ struct Thread {
   const int number;
   Deed deed;
   uint64_t brought = 0, result = 0;
-  int source = 0;        // a lane
+  int source = 0;  // a lane
   bool awaited = false;  // the kernels before its own
 };
 

@@ -29,21 +29,8 @@ struct Symbol {
 };
 
 // Of the thread.
-enum class Special : uint8_t {
-  tid_x,
-  tid_y,
-  tid_z,
-  ntid_x,
-  ntid_y,
-  ntid_z,
-  ctaid_x,
-  ctaid_y,
-  ctaid_z,
-  nctaid_x,
-  nctaid_y,
-  nctaid_z,
-  laneid
-};
+enum class Special : uint8_t { tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y,
+                               nctaid_z, laneid };
 
 struct Operand {
   enum class What : uint8_t { none, slot, number, symbol, special, sink } what = What::none;
@@ -55,65 +42,15 @@ struct Operand {
 };
 
 enum class Op : uint8_t {
-  move,
-  pack,
-  load,
-  store,
-  to_generic,
-  add,
-  subtract,
-  multiply,
-  multiply_high,
-  multiply_wide,
-  multiply_add,
-  multiply_high_add,
-  divide,
-  remainder,
-  minimum,
-  maximum,
-  absolute,
-  negate,
-  conjunction,
-  disjunction,
-  exclusion,
-  complement,
-  shift_left,
-  shift_right,
-  funnel_shift,
-  permute,
-  reverse_bits,
-  leading_zeros,
-  highest_bit,
-  bits_set,
-  fused,
-  exponential,
-  reciprocal,
-  square_root,
-  compare,
-  select,
-  convert,
-  branch,
-  leave,
-  call,
-  barrier,
-  warp_barrier,
-  earlier_kernels,
-  shuffle,
+  move, pack, load, store, to_generic, add, subtract, multiply, multiply_high, multiply_wide, multiply_add,
+  multiply_high_add, divide, remainder, minimum, maximum, absolute, negate, conjunction, disjunction, exclusion,
+  complement, shift_left, shift_right, funnel_shift, permute, reverse_bits, leading_zeros, highest_bit, bits_set, fused,
+  exponential, reciprocal, square_root, compare, select, convert, branch, leave, call, barrier, warp_barrier, earlier_kernels, shuffle,
   vote
 };
 
 enum class Comparison : uint8_t { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
-enum class Rounding : uint8_t {
-  none,
-  nearest,
-  zero,
-  down,
-  up,
-  nearest_integer,
-  zero_integer,
-  down_integer,
-  up_integer
-};
+enum class Rounding : uint8_t { none, nearest, zero, down, up, nearest_integer, zero_integer, down_integer, up_integer };
 enum class ShuffleMode : uint8_t { up, down, butterfly, index };
 enum class VoteMode : uint8_t { all, any, ballot };
 

@@ -29,16 +29,12 @@ uint64_t bits_of(double value) {
 int mode_of(Rounding rounding) {
   switch (rounding) {
     case Rounding::zero:
-    case Rounding::zero_integer:
-      return FE_TOWARDZERO;
+    case Rounding::zero_integer: return FE_TOWARDZERO;
     case Rounding::down:
-    case Rounding::down_integer:
-      return FE_DOWNWARD;
+    case Rounding::down_integer: return FE_DOWNWARD;
     case Rounding::up:
-    case Rounding::up_integer:
-      return FE_UPWARD;
-    default:
-      return FE_TONEAREST;
+    case Rounding::up_integer: return FE_UPWARD;
+    default: return FE_TONEAREST;
   }
 }
 
@@ -63,39 +59,18 @@ Real calculated(const Instruction& in, Real a, Real b, Real c) {
   const RoundingScope scope(in.rounding);
   volatile Real result = 0;
   switch (in.op) {
-    case Op::add:
-      result = x + y;
-      break;
-    case Op::subtract:
-      result = x - y;
-      break;
-    case Op::multiply:
-      result = x * y;
-      break;
-    case Op::divide:
-      result = x / y;
-      break;
+    case Op::add: result = x + y; break;
+    case Op::subtract: result = x - y; break;
+    case Op::multiply: result = x * y; break;
+    case Op::divide: result = x / y; break;
     case Op::multiply_add:
-    case Op::fused:
-      result = std::fma(x, y, z);
-      break;
-    case Op::square_root:
-      result = std::sqrt(x);
-      break;
-    case Op::reciprocal:
-      result = Real{1} / x;
-      break;
-    case Op::minimum:
-      result = std::fmin(x, y);
-      break;  // a NaN gives way
-    case Op::maximum:
-      result = std::fmax(x, y);
-      break;
-    case Op::exponential:
-      result = static_cast<Real>(std::exp2(static_cast<double>(a)));
-      break;
-    default:
-      throw_crash("no arithmetic: ", in.text);
+    case Op::fused: result = std::fma(x, y, z); break;
+    case Op::square_root: result = std::sqrt(x); break;
+    case Op::reciprocal: result = Real{1} / x; break;
+    case Op::minimum: result = std::fmin(x, y); break;  // a NaN gives way
+    case Op::maximum: result = std::fmax(x, y); break;
+    case Op::exponential: result = static_cast<Real>(std::exp2(static_cast<double>(a))); break;
+    default: throw_crash("no arithmetic: ", in.text);
   }
   return result;
 }
@@ -117,34 +92,20 @@ template <typename Real>
 bool holds_of_reals(Comparison comparison, Real a, Real b) {
   const bool unordered = std::isnan(a) || std::isnan(b);
   switch (comparison) {
-    case Comparison::eq:
-      return a == b;
-    case Comparison::ne:
-      return !unordered && a != b;
-    case Comparison::lt:
-      return a < b;
-    case Comparison::le:
-      return a <= b;
-    case Comparison::gt:
-      return a > b;
-    case Comparison::ge:
-      return a >= b;
-    case Comparison::equ:
-      return unordered || a == b;
-    case Comparison::neu:
-      return unordered || a != b;
-    case Comparison::ltu:
-      return unordered || a < b;
-    case Comparison::leu:
-      return unordered || a <= b;
-    case Comparison::gtu:
-      return unordered || a > b;
-    case Comparison::geu:
-      return unordered || a >= b;
-    case Comparison::num:
-      return !unordered;
-    case Comparison::nan:
-      return unordered;
+    case Comparison::eq: return a == b;
+    case Comparison::ne: return !unordered && a != b;
+    case Comparison::lt: return a < b;
+    case Comparison::le: return a <= b;
+    case Comparison::gt: return a > b;
+    case Comparison::ge: return a >= b;
+    case Comparison::equ: return unordered || a == b;
+    case Comparison::neu: return unordered || a != b;
+    case Comparison::ltu: return unordered || a < b;
+    case Comparison::leu: return unordered || a <= b;
+    case Comparison::gtu: return unordered || a > b;
+    case Comparison::geu: return unordered || a >= b;
+    case Comparison::num: return !unordered;
+    case Comparison::nan: return unordered;
   }
   return false;
 }
@@ -152,20 +113,13 @@ bool holds_of_reals(Comparison comparison, Real a, Real b) {
 template <typename Integer>
 bool holds_of_integers(Comparison comparison, Integer a, Integer b) {
   switch (comparison) {
-    case Comparison::eq:
-      return a == b;
-    case Comparison::ne:
-      return a != b;
-    case Comparison::lt:
-      return a < b;
-    case Comparison::le:
-      return a <= b;
-    case Comparison::gt:
-      return a > b;
-    case Comparison::ge:
-      return a >= b;
-    default:
-      throw_crash("a comparison of integers that may be unordered");
+    case Comparison::eq: return a == b;
+    case Comparison::ne: return a != b;
+    case Comparison::lt: return a < b;
+    case Comparison::le: return a <= b;
+    case Comparison::gt: return a > b;
+    case Comparison::ge: return a >= b;
+    default: throw_crash("a comparison of integers that may be unordered");
   }
 }
 
@@ -179,16 +133,11 @@ uint64_t bfloat16_of(float value) {
 template <typename Real>
 Real whole_number(Rounding rounding, Real value) {
   switch (rounding) {
-    case Rounding::nearest_integer:
-      return std::nearbyint(value);
-    case Rounding::zero_integer:
-      return std::trunc(value);
-    case Rounding::down_integer:
-      return std::floor(value);
-    case Rounding::up_integer:
-      return std::ceil(value);
-    default:
-      return value;
+    case Rounding::nearest_integer: return std::nearbyint(value);
+    case Rounding::zero_integer: return std::trunc(value);
+    case Rounding::down_integer: return std::floor(value);
+    case Rounding::up_integer: return std::ceil(value);
+    default: return value;
   }
 }
 
@@ -235,8 +184,8 @@ uint64_t converted(const Instruction& in, uint64_t bits) {
     return bfloat16_of(real_of<float>(bits));
   }
   if (!is_floating(from)) {
-    const int64_t number =
-        is_signed(from) ? signed_of(bits, from.bytes) : static_cast<int64_t>(bits & mask_of(from.bytes));
+    const int64_t number = is_signed(from) ? signed_of(bits, from.bytes)
+                                           : static_cast<int64_t>(bits & mask_of(from.bytes));
     CHECK(!in.saturate, "saturated integers");
     if (!is_floating(to)) return static_cast<uint64_t>(number) & mask_of(to.bytes);
     CHECK(in.rounding == Rounding::nearest, "a rounding of integers");

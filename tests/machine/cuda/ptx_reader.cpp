@@ -43,8 +43,7 @@ class Reader {
         ++at_;
         return true;
       }
-      const bool header =
-          statement_.find(".entry") != std::string::npos || statement_.find(".func") != std::string::npos;
+      const bool header = statement_.find(".entry") != std::string::npos || statement_.find(".func") != std::string::npos;
       if (letter == '{' && header) break;  // its body begins
       if (letter == ';' || (letter == ':' && depth == 0 && trimmed(statement_).starts_with('$'))) {
         if (letter == ':') statement_ += ':';
@@ -116,8 +115,7 @@ class Reader {
   }
 
   // ".shared .align 4 .b8 NAME[128]", ".param .u64 NAME", ".global .align 8 .b8 NAME[3] = {1, 2, 3}"
-  Symbol* take_symbol(const std::string& declaration, std::map<std::string, std::unique_ptr<Symbol>>& into,
-                      bool inside) {
+  Symbol* take_symbol(const std::string& declaration, std::map<std::string, std::unique_ptr<Symbol>>& into, bool inside) {
     auto symbol = std::make_unique<Symbol>();
     const size_t equals = declaration.find('=');
     std::istringstream words(declaration.substr(0, equals));
@@ -213,8 +211,7 @@ class Reader {
       function_->code[instruction].target = labels_[label];
     }
     function_->slots = static_cast<int>(slots_.size());
-    for (auto& symbol : retired_)
-      function_->symbols["(retired) " + std::to_string(function_->symbols.size())] = std::move(symbol);
+    for (auto& symbol : retired_) function_->symbols["(retired) " + std::to_string(function_->symbols.size())] = std::move(symbol);
     retired_.clear();
     function_ = nullptr;
   }
@@ -230,8 +227,7 @@ class Reader {
     } else if (const auto special = special_of(word)) {
       operand.what = Operand::What::special;
       operand.special = *special;
-    } else if (word.starts_with('%') ||
-               registers_.count(word) > 0) {  // nvcc's own have a %, headers' in an inner scope none
+    } else if (word.starts_with('%') || registers_.count(word) > 0) {  // nvcc's own have a %, headers' in an inner scope none
       CHECK(is_register(word), "the register ", word);
       operand.what = Operand::What::slot;
       operand.slot = slots_.try_emplace(word, static_cast<int>(slots_.size())).first->second;

@@ -46,70 +46,47 @@ class Frame {
 
   uint64_t value(const Operand& operand) const {
     switch (operand.what) {
-      case Operand::What::slot:
-        return slots_[static_cast<size_t>(operand.slot)];
-      case Operand::What::number:
-        return static_cast<uint64_t>(operand.number);
-      case Operand::What::symbol:
-        return address_of(*operand.symbol);
-      case Operand::What::special:
-        return special(operand.special);
-      default:
-        throw_crash(function_.name, ": an operand without value");
+      case Operand::What::slot: return slots_[static_cast<size_t>(operand.slot)];
+      case Operand::What::number: return static_cast<uint64_t>(operand.number);
+      case Operand::What::symbol: return address_of(*operand.symbol);
+      case Operand::What::special: return special(operand.special);
+      default: throw_crash(function_.name, ": an operand without value");
     }
   }
   bool is_true(const Operand& operand) const { return ((value(operand) & 1) != 0) != operand.negated; }
 
   static uint64_t special(Special which) {
     switch (which) {
-      case Special::tid_x:
-        return threadIdx.x;
-      case Special::tid_y:
-        return threadIdx.y;
-      case Special::tid_z:
-        return threadIdx.z;
-      case Special::ntid_x:
-        return blockDim.x;
-      case Special::ntid_y:
-        return blockDim.y;
-      case Special::ntid_z:
-        return blockDim.z;
-      case Special::ctaid_x:
-        return blockIdx.x;
-      case Special::ctaid_y:
-        return blockIdx.y;
-      case Special::ctaid_z:
-        return blockIdx.z;
-      case Special::nctaid_x:
-        return gridDim.x;
-      case Special::nctaid_y:
-        return gridDim.y;
-      case Special::nctaid_z:
-        return gridDim.z;
-      case Special::laneid:
-        return static_cast<uint64_t>(lane());
+      case Special::tid_x: return threadIdx.x;
+      case Special::tid_y: return threadIdx.y;
+      case Special::tid_z: return threadIdx.z;
+      case Special::ntid_x: return blockDim.x;
+      case Special::ntid_y: return blockDim.y;
+      case Special::ntid_z: return blockDim.z;
+      case Special::ctaid_x: return blockIdx.x;
+      case Special::ctaid_y: return blockIdx.y;
+      case Special::ctaid_z: return blockIdx.z;
+      case Special::nctaid_x: return gridDim.x;
+      case Special::nctaid_y: return gridDim.y;
+      case Special::nctaid_z: return gridDim.z;
+      case Special::laneid: return static_cast<uint64_t>(lane());
     }
     return 0;
   }
 
   uint64_t address_of(const Symbol& symbol) const {
     switch (symbol.space) {
-      case Space::shared:
-        return symbol.offset;
-      case Space::local:
-        return reinterpret_cast<uint64_t>(local_.data()) + symbol.offset;
-      case Space::parameter:
-        return reinterpret_cast<uint64_t>(parameters_.data()) + symbol.offset;
-      default:
-        return reinterpret_cast<uint64_t>(symbol.data.data());
+      case Space::shared: return symbol.offset;
+      case Space::local: return reinterpret_cast<uint64_t>(local_.data()) + symbol.offset;
+      case Space::parameter: return reinterpret_cast<uint64_t>(parameters_.data()) + symbol.offset;
+      default: return reinterpret_cast<uint64_t>(symbol.data.data());
     }
   }
 
   // Where the bytes lie on the host.
   std::byte* memory(const Instruction& in, size_t bytes) {
     const Operand& operand = in.operands[0];
-    const uint64_t address =
-        value(operand) + (operand.what == Operand::What::number ? 0 : static_cast<uint64_t>(operand.number));
+    const uint64_t address = value(operand) + (operand.what == Operand::What::number ? 0 : static_cast<uint64_t>(operand.number));
     if (address % bytes != 0) throw_crash(in.text, ": address ", address, " is no multiple of ", bytes);
     if (in.space != Space::shared) return reinterpret_cast<std::byte*>(address);
     const uint64_t number = (address & mask_of(4)) >> 20, offset = address & ((1u << 20) - 1);
@@ -145,32 +122,19 @@ class Frame {
 
   void execute(const Instruction& in) {
     switch (in.op) {
-      case Op::load:
-        return load(in);
-      case Op::store:
-        return store(in);
-      case Op::pack:
-        return pack(in);
-      case Op::call:
-        return call(in);
-      case Op::barrier:
-        return meet_block(kNowhere);
-      case Op::warp_barrier:
-        return meet_lanes(0xFFFFFFFFu, kNowhere);
-      case Op::earlier_kernels:
-        return;  // grids come one after another here
-      case Op::shuffle:
-        return shuffle(in);
-      case Op::vote:
-        return vote(in);
-      case Op::compare:
-        return compare(in);
-      case Op::select:
-        return select(in);
-      case Op::convert:
-        return set(in.results[0], converted(in, value(in.operands[0])));
-      default:
-        return set(in.results[0], calculate(in));
+      case Op::load: return load(in);
+      case Op::store: return store(in);
+      case Op::pack: return pack(in);
+      case Op::call: return call(in);
+      case Op::barrier: return meet_block(kNowhere);
+      case Op::warp_barrier: return meet_lanes(0xFFFFFFFFu, kNowhere);
+      case Op::earlier_kernels: return;  // grids come one after another here
+      case Op::shuffle: return shuffle(in);
+      case Op::vote: return vote(in);
+      case Op::compare: return compare(in);
+      case Op::select: return select(in);
+      case Op::convert: return set(in.results[0], converted(in, value(in.operands[0])));
+      default: return set(in.results[0], calculate(in));
     }
   }
 
@@ -212,8 +176,7 @@ class Frame {
     Frame frame(callee, launch_bytes_);
     CHECK(in.operands.size() == callee.parameters.size(), in.text, ": ", callee.parameters.size(), " parameters");
     for (size_t i = 0; i < in.operands.size(); ++i) {
-      std::memcpy(frame.parameter(*callee.parameters[i]), parameter(*in.operands[i].symbol),
-                  callee.parameters[i]->bytes);
+      std::memcpy(frame.parameter(*callee.parameters[i]), parameter(*in.operands[i].symbol), callee.parameters[i]->bytes);
     }
     frame.run();
     std::memcpy(parameter(*in.results[0].symbol), frame.parameter(*callee.returned), callee.returned->bytes);
@@ -228,18 +191,10 @@ class Frame {
     const int self = lane(), most = (self & segment) | (clamp & ~segment), least = self & segment;
     int source = 0;
     switch (in.shuffle) {
-      case ShuffleMode::up:
-        source = self - by;
-        break;
-      case ShuffleMode::down:
-        source = self + by;
-        break;
-      case ShuffleMode::butterfly:
-        source = self ^ by;
-        break;
-      case ShuffleMode::index:
-        source = least | (by & ~segment);
-        break;
+      case ShuffleMode::up: source = self - by; break;
+      case ShuffleMode::down: source = self + by; break;
+      case ShuffleMode::butterfly: source = self ^ by; break;
+      case ShuffleMode::index: source = least | (by & ~segment); break;
     }
     const bool inside = in.shuffle == ShuffleMode::up ? source >= most : source <= most;
     const uint64_t result = machine::shuffle(in.text.c_str(), lanes, bits, inside ? source : self, kNowhere);
@@ -277,25 +232,18 @@ class Frame {
   uint64_t logic(const Instruction& in) const {
     const bool a = is_true(in.operands[0]), b = in.operands.size() > 1 && is_true(in.operands[1]);
     switch (in.op) {
-      case Op::move:
-        return a ? 1 : 0;
-      case Op::complement:
-        return a ? 0 : 1;
-      case Op::conjunction:
-        return a && b ? 1 : 0;
-      case Op::disjunction:
-        return a || b ? 1 : 0;
-      case Op::exclusion:
-        return a != b ? 1 : 0;
-      default:
-        throw_crash("of predicates: ", in.text);
+      case Op::move: return a ? 1 : 0;
+      case Op::complement: return a ? 0 : 1;
+      case Op::conjunction: return a && b ? 1 : 0;
+      case Op::disjunction: return a || b ? 1 : 0;
+      case Op::exclusion: return a != b ? 1 : 0;
+      default: throw_crash("of predicates: ", in.text);
     }
   }
 
   uint64_t with_carry(const Instruction& in, uint64_t a, uint64_t b) {
     const uint64_t mask = mask_of(in.type.bytes);
-    const __int128 sum =
-        static_cast<__int128>(a & mask) + static_cast<__int128>(b & mask) + (in.carry_in && carry_ ? 1 : 0);
+    const __int128 sum = static_cast<__int128>(a & mask) + static_cast<__int128>(b & mask) + (in.carry_in && carry_ ? 1 : 0);
     if (in.carry_out) carry_ = sum > static_cast<__int128>(mask);
     return static_cast<uint64_t>(sum);
   }
@@ -305,70 +253,48 @@ class Frame {
     const uint64_t mask = mask_of(bytes);
     const __int128 x = wide_of(a, in.type), y = wide_of(b, in.type);
     switch (in.op) {
-      case Op::add:
-        return with_carry(in, a, b);
+      case Op::add: return with_carry(in, a, b);
       case Op::subtract: {
-        const __int128 left =
-            static_cast<__int128>(a & mask) - static_cast<__int128>(b & mask) - (in.carry_in && carry_ ? 1 : 0);
+        const __int128 left = static_cast<__int128>(a & mask) - static_cast<__int128>(b & mask) - (in.carry_in && carry_ ? 1 : 0);
         if (in.carry_out) carry_ = left < 0;
         return static_cast<uint64_t>(left);
       }
       case Op::multiply:
-      case Op::multiply_wide:
-        return static_cast<uint64_t>(x * y);
-      case Op::multiply_high:
-        return static_cast<uint64_t>((x * y) >> bits);
-      case Op::multiply_add:
-        return with_carry(in, static_cast<uint64_t>(x * y), c);
-      case Op::multiply_high_add:
-        return with_carry(in, static_cast<uint64_t>((x * y) >> bits), c);
-      case Op::divide:
-        return y == 0 ? ~uint64_t{0} : static_cast<uint64_t>(x / y);
-      case Op::remainder:
-        return y == 0 ? ~uint64_t{0} : static_cast<uint64_t>(x % y);
-      case Op::minimum:
-        return static_cast<uint64_t>(x < y ? x : y);
-      case Op::maximum:
-        return static_cast<uint64_t>(x > y ? x : y);
-      case Op::absolute:
-        return static_cast<uint64_t>(x < 0 ? -x : x);
-      case Op::negate:
-        return static_cast<uint64_t>(-x);
-      case Op::conjunction:
-        return a & b;
-      case Op::disjunction:
-        return a | b;
-      case Op::exclusion:
-        return a ^ b;
-      case Op::complement:
-        return ~a;
-      case Op::shift_left:
-        return (b & mask_of(4)) >= static_cast<uint64_t>(bits) ? 0 : a << (b & 63);
+      case Op::multiply_wide: return static_cast<uint64_t>(x * y);
+      case Op::multiply_high: return static_cast<uint64_t>((x * y) >> bits);
+      case Op::multiply_add: return with_carry(in, static_cast<uint64_t>(x * y), c);
+      case Op::multiply_high_add: return with_carry(in, static_cast<uint64_t>((x * y) >> bits), c);
+      case Op::divide: return y == 0 ? ~uint64_t{0} : static_cast<uint64_t>(x / y);
+      case Op::remainder: return y == 0 ? ~uint64_t{0} : static_cast<uint64_t>(x % y);
+      case Op::minimum: return static_cast<uint64_t>(x < y ? x : y);
+      case Op::maximum: return static_cast<uint64_t>(x > y ? x : y);
+      case Op::absolute: return static_cast<uint64_t>(x < 0 ? -x : x);
+      case Op::negate: return static_cast<uint64_t>(-x);
+      case Op::conjunction: return a & b;
+      case Op::disjunction: return a | b;
+      case Op::exclusion: return a ^ b;
+      case Op::complement: return ~a;
+      case Op::shift_left: return (b & mask_of(4)) >= static_cast<uint64_t>(bits) ? 0 : a << (b & 63);
       case Op::shift_right: {
         const auto by = static_cast<int>(std::min<uint64_t>(b & mask_of(4), static_cast<uint64_t>(bits)));
         return static_cast<uint64_t>(x >> by);
       }
-      case Op::funnel_shift:
-        return static_cast<uint64_t>(((b << 32 | (a & mask_of(4))) << (c & 31)) >> 32);
-      case Op::permute:
-        return permuted(a, b, c);
+      case Op::funnel_shift: return static_cast<uint64_t>(((b << 32 | (a & mask_of(4))) << (c & 31)) >> 32);
+      case Op::permute: return permuted(a, b, c);
       case Op::reverse_bits: {
         uint64_t turned = 0;
         for (int i = 0; i < bits; ++i) turned |= (a >> i & 1) << (bits - 1 - i);
         return turned;
       }
-      case Op::leading_zeros:
-        return static_cast<uint64_t>(std::countl_zero(a & mask) - (64 - bits));
-      case Op::bits_set:
-        return static_cast<uint64_t>(std::popcount(a & mask));
+      case Op::leading_zeros: return static_cast<uint64_t>(std::countl_zero(a & mask) - (64 - bits));
+      case Op::bits_set: return static_cast<uint64_t>(std::popcount(a & mask));
       case Op::highest_bit: {
         CHECK(!is_signed(in.type), "bfind of a signed number");
         if ((a & mask) == 0) return ~uint64_t{0};
         const int place = std::bit_width(a & mask) - 1;
         return static_cast<uint64_t>(in.as_shift ? bits - 1 - place : place);
       }
-      default:
-        throw_crash("no arithmetic: ", in.text);
+      default: throw_crash("no arithmetic: ", in.text);
     }
   }
 
