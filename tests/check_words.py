@@ -4,9 +4,9 @@
     tests/check_words.py ROOT            checks the pages
     tests/check_words.py --self-test     checks this script
 
-What is read: of pages all but code spans, code blocks, HTML comments and the targets of links; of C++ the comments; of Python the comments and
-strings, in tests/ only the comments and docstrings, because their strings also quote messages of the program; of JSON all but the keys; of all
-other files (shell, CMake, configurations) everything.
+What is read: of pages all but code spans, code blocks, HTML comments and the targets of links; of C++ the comments, in src/ the strings too; of
+Python the comments and strings, in tests/ only the comments and docstrings, because tests also quote the program; of JSON all but the keys; of
+all other files (shell, CMake, configurations) everything.
 """
 import fnmatch
 import io
@@ -59,14 +59,23 @@ def spaced(pattern):
     return re.compile(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), re.I)
 
 
-def comments(text):
-    """The text of the same lines, without what is not in a comment. Its // become blanks too, so that a sentence runs on over lines."""
-    kept = []
-    for line in text.split("\n"):
-        line = re.sub(r'"(?:[^"\\]|\\.)*"', blank, line)  # a // in a string begins no comment
-        code, mark, comment = line.partition("//")
-        kept.append(" " * len(code + mark) + comment)
-    return "\n".join(kept)
+CPP_PARTS = re.compile(r'''(?sx) //[^\n]* | R"(?P<mark>\w*)\(.*?\)(?P=mark)" | "(?:[^"\\\n]|\\.)*" | (?<!\w)'(?:[^'\\\n]|\\.)+' ''')
+
+
+def cpp_prose(text, strings):
+    """The comments of C++, with `strings` its strings too. Marks and escapes become blanks, so that a sentence runs on over lines."""
+    kept, end = [], 0
+    for match in CPP_PARTS.finditer(text):
+        part = match.group()
+        if part.startswith("//"):
+            part = "  " + part[2:]
+        elif part.startswith("'") or not strings:
+            part = blank(match)
+        else:
+            part = re.sub(r'^R?"|"$|\\[^\n]', blank, part)
+        kept += [re.sub(r"[^\n]", " ", text[end:match.start()]), part]
+        end = match.end()
+    return "".join(kept) + re.sub(r"[^\n]", " ", text[end:])
 
 
 def python_prose(text, strings):
@@ -90,7 +99,7 @@ def python_prose(text, strings):
 def prose(name, text):
     """The text of the same lines, without what is not prose."""
     if name.endswith(CODE):
-        text = comments(text)
+        text = cpp_prose(text, strings=name.startswith("src/"))
     elif name.endswith(".py") or text.startswith("#!/usr/bin/env python3"):
         text = python_prose(text, strings=not name.startswith("tests/"))
     elif name.endswith(".json"):
@@ -164,6 +173,8 @@ CLEAN = [
 
 FILES = [  # (name, text, [(line, words found)])
     ("a.cpp", '// It goes\n  int told = f("// anew"); // on, behind `alike`', [(1, "goes on"), (2, "behind")]),
+    ("src/a.cpp", 'f("it goes "\n  "on", \'"\', 1\'0, "\\nbehind", 2\'0); // "told', [(1, "goes on"), (2, "behind"), (2, "told")]),
+    ("src/a.cpp", 'f(R"(a "\n`// beside` anew)"); told(); // on', [(2, "anew")]),
     ("launch/a", '#!/usr/bin/env python3\ntold = f"anew {behind}"  # It goes\n# on\nx = "a\\nbehind"', [(2, "anew"), (2, "goes on"), (4, "behind")]),
     ("launch/a.py", 'def told():\n    """A text\n    told."""\n    f("goes "\n      "on {alike}")', [(3, "told"), (4, "goes on")]),
     ("tests/a.py", '# beside\n\n"""Behind."""\ndef a():\n    "anew"\n    return "told"', [(1, "beside"), (3, "Behind"), (5, "anew")]),
