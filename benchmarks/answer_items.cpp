@@ -27,11 +27,11 @@ cli::CommandLine read_line(const std::vector<std::string>& arguments) {
       arguments, {cli::required(cli::text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
                   cli::required(cli::text_option("data", "DIR", "where the files of tasks are")),
                   cli::real_option("limit", "items of each task", at_least(0)),
-                  cli::whole_option("max-length", "tokens that the model reads at once", at_least(2)),
+                  cli::integer_option("max-length", "tokens that the model reads at once", at_least(2)),
                   cli::text_option("precision", "fp32|bf16", "of the passes", "fp32"),
-                  cli::whole_option("budget", "tokens of a microbatch", at_least(1),
+                  cli::integer_option("budget", "tokens of a microbatch", at_least(1),
                                     std::to_string(ScorerOptions{}.token_budget)),
-                  cli::whole_option("threads", "of a rank", at_least(1))});
+                  cli::integer_option("threads", "of a rank", at_least(1))});
 }
 
 struct Asked {

@@ -326,7 +326,7 @@ void print(const json& result) {
 int run(const std::vector<std::string>& arguments) {
   const cli::ParsedConfig parsed = cli::parse_config(
       arguments, {cli::text_option("directory", "DIR", "where files are written and removed; on the disk to measure"),
-                  cli::whole_option("rounds", "number of rounds", at_least(1), "7"),
+                  cli::integer_option("rounds", "number of rounds", at_least(1), "7"),
                   cli::flag("live", "answer requests on stdin"), cli::json_flag()});
   if (parsed.help) {
     std::cout << "checkpoint_files --config FILE [--KEY VALUE]… [--directory DIR] [--rounds N] [--json] [--live]\n";

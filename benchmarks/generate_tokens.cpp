@@ -184,9 +184,9 @@ std::string line_of(const json& result) {
 
 int run(const std::vector<std::string>& arguments) {
   const cli::ParsedConfig parsed =
-      cli::parse_config(arguments, {cli::whole_option("cache", "tokens of the prompt", at_least(1), "256"),
-                                    cli::whole_option("tokens", "tokens made in a round", at_least(2), "64"),
-                                    cli::whole_option("rounds", "of the measurement", at_least(1), "7"),
+      cli::parse_config(arguments, {cli::integer_option("cache", "tokens of the prompt", at_least(1), "256"),
+                                    cli::integer_option("tokens", "tokens made in a round", at_least(2), "64"),
+                                    cli::integer_option("rounds", "of the measurement", at_least(1), "7"),
                                     cli::flag("profile", "time every kernel"), cli::json_flag()});
   if (parsed.help) {
     std::cout << "generate_tokens --config FILE [--KEY VALUE]… [--cache N] [--tokens N] [--rounds N] [--profile] "

@@ -105,8 +105,8 @@ class HeldOut {
 
 int run(const std::vector<std::string>& arguments) {
   const cli::ParsedConfig parsed = cli::parse_config(
-      arguments, {cli::whole_option("budget", "tokens of a microbatch", at_least(1), "2048"),
-                  cli::whole_option("rounds", "of the measurement", at_least(1), "5"), cli::json_flag()});
+      arguments, {cli::integer_option("budget", "tokens of a microbatch", at_least(1), "2048"),
+                  cli::integer_option("rounds", "of the measurement", at_least(1), "5"), cli::json_flag()});
   if (parsed.help) {
     std::cout << "score_tokens --config FILE [--KEY VALUE]… [--budget N] [--rounds N] [--json]\n";
     return 0;

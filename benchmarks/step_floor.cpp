@@ -297,7 +297,7 @@ double peak_of(Precision precision, const std::vector<Peak>& peaks) {
 int run(const std::vector<std::string>& arguments) {
   const cli::ParsedConfig parsed = cli::parse_config(
       arguments,
-      {cli::json_flag(), cli::whole_option("rounds", "calls of each product and way, and steps", at_least(1), "7")});
+      {cli::json_flag(), cli::integer_option("rounds", "calls of each product and way, and steps", at_least(1), "7")});
   if (parsed.help) {
     std::cout << "step_floor --config FILE [--KEY VALUE]… [--rounds N] [--json]\n";
     return 0;

@@ -207,9 +207,9 @@ int run(const std::vector<std::string>& arguments) {
       arguments, {cli::flag("describe", "print the configuration and the parameters as JSON"),
                   cli::text_option("inputs", "FILE", "weights and batches (.h5); steps run on command"),
                   cli::flag("compare-shift", "time steps with and without the KV shift"),
-                  cli::whole_option("pairs", "of --compare-shift", at_least(kLeastPairs), "50"),
+                  cli::integer_option("pairs", "of --compare-shift", at_least(kLeastPairs), "50"),
                   cli::flag("profile", "time every kernel"), cli::flag("json", "print the profile as JSON"),
-                  cli::whole_option("steps", "of --profile", at_least(1), "5")});
+                  cli::integer_option("steps", "of --profile", at_least(1), "5")});
   if (parsed.help) {
     std::cout
         << "train_steps --config FILE [--KEY VALUE]… (--describe | --inputs FILE.h5 | --compare-shift [--pairs N] "

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     const shiftron::cli::PrintableStdout printable;
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
     // A reader that has left has read what it wanted.
-    if (!std::cout.flush() && !shiftron::cli::reader_of_stdout_has_left())
+    if (!std::cout.flush() && !shiftron::cli::stdout_reader_is_gone())
       return fail("cannot write to stdout", shiftron::ExitCode::crash);
     return code;
   } catch (const std::exception& exception) {

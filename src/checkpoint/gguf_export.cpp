@@ -4,9 +4,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "checkpoint/export_under_way.h"
 #include "checkpoint/hugging_face_names.h"
 #include "checkpoint/stored_rows.h"
+#include "checkpoint/unfinished_export.h"
 #include "core/check.h"
 #include "core/file.h"
 
@@ -81,12 +81,12 @@ void write_elements(TensorSource& source, const GgufExport& how, const std::stri
   uint64_t total = 0, done = 0;
   const std::vector<HuggingFaceName> names = hugging_face_names(how.model);
   for (const HuggingFaceName& name : names) {
-    const bool is_norm = name.their_shape.size() == 1;
+    const bool is_norm = name.foreign_shape.size() == 1;
     tensors.push_back(
-        {.name = gguf_name(name), .type = is_norm ? SafetensorsType::F32 : how.type, .shape = name.their_shape});
+        {.name = gguf_name(name), .type = is_norm ? SafetensorsType::F32 : how.type, .shape = name.foreign_shape});
     total += tensors.back().bytes();
   }
-  require_room_for_export(parent_directory(path), total);
+  require_space_for_export(parent_directory(path), total);
   GgufWriter writer(path, entries_of(how), tensors);
   StoredRows rows(source, how.model);
   std::vector<std::byte> head;
@@ -139,7 +139,7 @@ ModelConfig gguf_rounded(ModelConfig model) {
 
 uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& named) {
   refuse_gguf_of(how.model);
-  ExportUnderWay place(named);
+  UnfinishedExport place(named);
   const std::string file = fs::path(place.name()).filename(), path = place.directory() + "/" + file;
   write_elements(source, how, path);
   if (how.check) how.check(path);

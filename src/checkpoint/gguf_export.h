@@ -45,10 +45,10 @@ void refuse_gguf_of(const ModelConfig& model);
 // The model with its real numbers rounded to float32, as the file holds them.
 ModelConfig gguf_rounded(ModelConfig model);
 
-// Writes the source's parameters as the file `named`, with an ExportUnderWay. Rows of queries and keys are reordered as
-// llama.cpp rotates them: our channels i and i + head_dim / 2 become 2i and 2i + 1. Returns the file's size in bytes.
-// Memory: a few megabytes, or a head's rows. Errors: the file exists, the model has a KV shift, a weight is not finite
-// or does not fit the type, a tensor is missing (bad_input); no room (crash); what the source throws.
+// Writes the source's parameters as the file `named`, with an UnfinishedExport. Rows of queries and keys are reordered
+// as llama.cpp rotates them: our channels i and i + head_dim / 2 become 2i and 2i + 1. Returns the file's size in
+// bytes. Memory: a few megabytes, or a head's rows. Errors: the file exists, the model has a KV shift, a weight is not
+// finite or does not fit the type, a tensor is missing (bad_input); no room (crash); what the source throws.
 uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& named);
 
 }  // namespace shiftron

@@ -13,7 +13,7 @@
 namespace shiftron {
 namespace {
 
-using Json = TheirConfig;
+using Json = ForeignConfig;
 constexpr int64_t kMostPrevious = 3;
 constexpr uint64_t kLongestGenerationConfig = 16'000'000;  // bytes: suppress_tokens may name many, a line each
 
@@ -181,7 +181,7 @@ void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
 
 }  // namespace
 
-HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::string& source) {
+HuggingFaceConfig parse_hugging_face_config(const ForeignConfig& json, const std::string& source) {
   const Keys keys(json, source);
   const std::string name = keys.text("model_type", "");
   const auto type = std::ranges::find_if(kModelTypes, [&](const ModelType& known) { return name == known.name; });
@@ -229,7 +229,7 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
 void read_generation_config(const std::string& directory, HuggingFaceConfig& config) {
   const std::string path = directory + "/generation_config.json";
   if (!name_exists(path)) return;
-  const Json json = read_their_config(path, kLongestGenerationConfig);
+  const Json json = read_foreign_config(path, kLongestGenerationConfig);
   read_tokens(Keys(json, path), config);
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/foreign_config.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/their_config.h"
 #include "core/enum_names.h"
 #include "model/config.h"
 
@@ -42,7 +42,7 @@ struct HuggingFaceConfig {
 
 // Reads Llama's sizes, with the defaults of transformers; `model.shift.form` is `free`. Throws Error(bad_input) that
 // begins with `source` and names the key: what this model cannot compute is refused.
-HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::string& source);
+HuggingFaceConfig parse_hugging_face_config(const ForeignConfig& json, const std::string& source);
 
 // If the directory has a generation_config.json, its tokens override those of config.json. Throws Error(bad_input) that
 // names file and key; a number that is no token of the vocabulary is left out, with a note.

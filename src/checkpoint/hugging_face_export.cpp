@@ -7,10 +7,10 @@
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/embedded_files.h"
-#include "checkpoint/export_under_way.h"
 #include "checkpoint/hugging_face_names.h"
 #include "checkpoint/mixed_taps.h"
 #include "checkpoint/stored_rows.h"
+#include "checkpoint/unfinished_export.h"
 #include "core/check.h"
 #include "core/file.h"
 
@@ -35,7 +35,7 @@ std::vector<Item> items_of(const HuggingFaceConfig& config) {
   for (const HuggingFaceName& name : hugging_face_names(model)) {
     if (name.stream < 0) {
       items.push_back(
-          {.tensor = {.name = name.theirs, .type = config.type, .shape = name.their_shape}, .ours = name.ours});
+          {.tensor = {.name = name.theirs, .type = config.type, .shape = name.foreign_shape}, .ours = name.ours});
     } else if (config.form == HuggingFaceForm::kv_shift) {
       const auto count = static_cast<uint64_t>(1 + previous_tokens(model.shift, name.stream));
       const auto heads = static_cast<uint64_t>(heads_of(model, name.stream));
@@ -73,7 +73,7 @@ class Exporter {
     }
     uint64_t beside = 0;
     for (const auto& [name, bytes] : how_.files) beside += bytes.size();
-    require_room_for_export(directory, total_ + beside);
+    require_space_for_export(directory, total_ + beside);
     const auto shards = safetensors_shards(tensors, how_.shard_bytes);
     size_t next = 0;
     for (size_t i = 0; i < shards.size(); ++i) {
@@ -156,7 +156,7 @@ HuggingFaceForm usual_form(const ModelConfig& model) {
 
 WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& how, const std::string& named) {
   refuse_form(how.config);
-  ExportUnderWay place(named);
+  UnfinishedExport place(named);
   const std::string& directory = place.directory();
   const auto add = [&](const std::string& name, std::string_view bytes) {
     write_file_durably(directory + "/" + name, bytes);

@@ -42,7 +42,8 @@ std::vector<HuggingFaceName> hugging_face_names(const ModelConfig& model) {
   std::vector<HuggingFaceName> names;
   for (const auto& parameter : set.parameters()) {
     const ParameterSpec& spec = parameter->spec;
-    HuggingFaceName name{.ours = spec.name, .theirs = {}, .shape = spec.shape, .their_shape = {}, .layer = spec.layer};
+    HuggingFaceName name{
+        .ours = spec.name, .theirs = {}, .shape = spec.shape, .foreign_shape = {}, .layer = spec.layer};
     const std::string prefix = spec.layer < 0 ? "" : layer_prefix(spec.layer);
     const std::string ending = spec.name.substr(prefix.size());
     for (int stream = 0; stream < 3; ++stream) {
@@ -51,11 +52,11 @@ std::vector<HuggingFaceName> hugging_face_names(const ModelConfig& model) {
     if (name.stream < 0) name.theirs = their_name(prefix, ending);
     const auto extent = [&](int dim) { return static_cast<uint64_t>(spec.shape[dim]); };
     if (spec.shape.dims() < 3) {
-      for (int dim = 0; dim < spec.shape.dims(); ++dim) name.their_shape.push_back(extent(dim));
+      for (int dim = 0; dim < spec.shape.dims(); ++dim) name.foreign_shape.push_back(extent(dim));
     } else if (ending == "attention.out.weight") {  // [hidden, heads, head_dim]
-      name.their_shape = {extent(0), extent(1) * extent(2)};
+      name.foreign_shape = {extent(0), extent(1) * extent(2)};
     } else {  // [heads, head_dim, hidden]
-      name.their_shape = {extent(0) * extent(1), extent(2)};
+      name.foreign_shape = {extent(0) * extent(1), extent(2)};
     }
     names.push_back(std::move(name));
   }

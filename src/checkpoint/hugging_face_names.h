@@ -14,7 +14,7 @@ namespace shiftron {
 struct HuggingFaceName {
   std::string ours, theirs;  // theirs is empty for taps
   Shape shape;               // ours
-  std::vector<uint64_t> their_shape;
+  std::vector<uint64_t> foreign_shape;
   int layer = -1;   // −1 outside of the layers
   int stream = -1;  // of taps: 0 query, 1 key, 2 value
 };

@@ -44,7 +44,7 @@ struct HuggingFaceSource::Found {
 HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
     : SafetensorsSource(directory), norm_head_(how.norm_head) {
   const std::string config = directory + "/config.json";
-  config_ = parse_hugging_face_config(read_their_config(config), config);
+  config_ = parse_hugging_face_config(read_foreign_config(config), config);
   read_generation_config(directory, config_);
   ModelConfig& model = config_.model;
   if (config_.norm_head && !how.norm_head) {
@@ -97,8 +97,8 @@ void HuggingFaceSource::check_sizes() {
 HuggingFaceSource::Found HuggingFaceSource::find_taps(int64_t layer, int stream) {
   constexpr std::array<const char*, 3> kListed = {"Q", "K", "V"};
   const std::string prefix = attention_prefix(layer);
-  const Entry* entry = take_if_there(prefix + kConvolutions[static_cast<size_t>(stream)]);
-  const Entry* listed = take_if_there(prefix + kListed[static_cast<size_t>(stream)]);
+  const Entry* entry = take_if_present(prefix + kConvolutions[static_cast<size_t>(stream)]);
+  const Entry* listed = take_if_present(prefix + kListed[static_cast<size_t>(stream)]);
   if (entry != nullptr && listed != nullptr) {
     throw_bad_input(entry->file->path(), ": taps are stored twice, as ", entry->tensor->name, " and ",
                     listed->tensor->name);
@@ -122,7 +122,7 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
   const ModelConfig& model = config_.model;
   const std::string name = attention_prefix(layer) + "canonB.weight";
   if (!config_.canon_kernel) {
-    if (const Entry* there = take_if_there(name); there != nullptr) {
+    if (const Entry* there = take_if_present(name); there != nullptr) {
       throw_bad_input(there->file->path(), ": tensor ", name,
                       " exists, but config.json has no canon_set; set it to \"B\" to use the tensor");
     }
@@ -228,12 +228,12 @@ HuggingFaceSource::Place HuggingFaceSource::weight_place(const HuggingFaceName& 
   }
   std::string theirs = name.theirs;
   if (is_head && files_.find(theirs) == nullptr && norm_head_) theirs = "model.embed_tokens.weight";  // was tied
-  return {.entry = &take(theirs, name.their_shape), .norm_rows = is_head && norm_head_};
+  return {.entry = &take(theirs, name.foreign_shape), .norm_rows = is_head && norm_head_};
 }
 
 // Files may hold a tied head too; it must then equal the embedding.
 void HuggingFaceSource::check_tied_head() {
-  const Entry* head = take_if_there("lm_head.weight");
+  const Entry* head = take_if_present("lm_head.weight");
   if (head == nullptr) return;
   const Entry& table = *files_.find("model.embed_tokens.weight");
   const uint64_t count = table.tensor->count(), piece = uint64_t{1} << 20;

@@ -13,7 +13,7 @@
 namespace shiftron {
 namespace {
 
-using Json = TheirConfig;
+using Json = ForeignConfig;
 constexpr int kMostPrevious = 3;
 constexpr char kExtraState[] = "_extra_state";  // of scaled types
 constexpr uint64_t kMostLayers = 10'000;        // each gets an entry before its tensors are checked
@@ -191,7 +191,7 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
 
 // Sizes that are not given are taken from the tensors.
 void MegatronSource::read_config(const std::string& path) {
-  const Json given = read_their_config(path);
+  const Json given = read_foreign_config(path);
   refuse_other_models(given, path);
   Json json = with_llama_keys(with_plain_arguments(given, path), path);
   for (const auto& names : kKeys) {

@@ -10,8 +10,8 @@
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/steps.h"
-#include "core/quiet_thread.h"
 #include "core/system_error.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron {
 namespace {
@@ -48,7 +48,7 @@ const FileDescriptor& StepReader::open(const ManifestBox& box) {
     file.expect_front_to_back();
     return files_.emplace(box.file, std::move(file)).first->second;
   } catch (const Error& error) {
-    pass_on_other_than_faults(directory_, error);
+    rethrow_unless_step_fault(directory_, error);
     throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
   }
 }
@@ -87,7 +87,7 @@ void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, 
     try {
       file.read_at(offset + at, piece, some);
     } catch (const Error& error) {
-      pass_on_other_than_faults(directory_, error);
+      rethrow_unless_step_fault(directory_, error);
       throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
     }
     hash.update(piece, some);
@@ -163,7 +163,7 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
     }
   };
   const size_t wanted = std::min(static_cast<size_t>(std::max(1, threads)), blocks.size());
-  std::vector<std::thread> others = quiet_threads(wanted - 1, work);
+  std::vector<std::thread> others = threads_without_signals(wanted - 1, work);
   work();
   for (std::thread& other : others) other.join();
   if (fault) std::rethrow_exception(fault);
@@ -249,7 +249,7 @@ std::string read_manifest_file(const std::string& step_directory, const Manifest
     bytes.resize(file.bytes);  // only after both checks: a manifest may state any size
     descriptor.read_at(0, bytes.data(), bytes.size());
   } catch (const Error& error) {
-    pass_on_other_than_faults(step_directory, error);
+    rethrow_unless_step_fault(step_directory, error);
     throw Error(std::string(error.what()) + "; the manifest states " + std::to_string(file.bytes) + " bytes",
                 ExitCode::no_checkpoint);
   }

@@ -73,7 +73,7 @@ nlohmann::json applied_updates(const std::string& state_json) {
 std::string moments_fault(const std::string& path, const Manifest& manifest,
                           const std::vector<ManifestTensor>& expected) {
   if (!has_moments(expected) || has_moments(manifest.tensors)) return "";
-  if (may_begin_without_moments(manifest.state_json)) return "";
+  if (can_start_without_moments(manifest.state_json)) return "";
   const nlohmann::json applied = applied_updates(manifest.state_json);
   return path + " holds only parameters, without the optimizer moments of the " +
          (applied.is_null() ? "" : applied.dump() + " ") +
@@ -83,8 +83,8 @@ std::string moments_fault(const std::string& path, const Manifest& manifest,
 }
 
 // Logs how the step differs from the masters that it is read into.
-void tell_casts(const std::string& path, const Manifest& manifest, const ParameterSet& set, bool with_moments,
-                Log& log) {
+void log_casts(const std::string& path, const Manifest& manifest, const ParameterSet& set, bool with_moments,
+               Log& log) {
   if (with_moments && set.training() && !has_moments(manifest.tensors)) {
     log.info(path + " holds only parameters: moments start at zero");
   }
@@ -201,7 +201,7 @@ Order Chooser::next() {
 
 // Faults of a step have the code no_checkpoint; all others, such as a GPU's faults or lack of memory, say nothing about
 // its content.
-bool is_of_the_machine(const std::exception& error) {
+bool is_machine_fault(const std::exception& error) {
   return as_error(error).code() != ExitCode::no_checkpoint;
 }
 
@@ -254,7 +254,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     if (order.kind == Order::Kind::system) throw SystemError(order.body);
     if (order.kind == Order::Kind::done) {
       if (gathers) options.gather();
-      if (leads) tell_casts(path, reader->manifest(), set, true, log);
+      if (leads) log_casts(path, reader->manifest(), set, true, log);
       return content_of(reader->manifest(), order.body);
     }
     path = order.path;
@@ -268,7 +268,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
       const bool sees_less = !leads && sees_other_files(order);
-      refused = is_of_the_machine(error) || sees_less;
+      refused = is_machine_fault(error) || sees_less;
       fault = place_of(world.rank()) + ": " + as_error(error).what() +
               (sees_less ? " (rank 0 sees all files of the step: check the file system of this host)" : "");
     }
@@ -293,11 +293,11 @@ void load_parameters(const std::string& step_directory, ParameterSet& set, const
   if (const std::string fault = moments_fault(step_directory, reader.manifest(), expected); !fault.empty()) {
     throw_bad_input(fault);
   }
-  if (options.log != nullptr) tell_casts(step_directory, reader.manifest(), set, options.with_moments, *options.log);
+  if (options.log != nullptr) log_casts(step_directory, reader.manifest(), set, options.with_moments, *options.log);
   read_into(reader, wanted, set, options.threads);
 }
 
-bool may_begin_without_moments(const std::string& state_json) {
+bool can_start_without_moments(const std::string& state_json) {
   const nlohmann::json applied = applied_updates(state_json);
   return applied.is_number() && applied == 0;
 }

@@ -46,7 +46,7 @@ struct LoadOptions {
 void load_parameters(const std::string& step_directory, ParameterSet& set, const LoadOptions& options = {});
 
 // Whether training may begin from a step's parameters alone, with moments of zero: only if no update was applied.
-bool may_begin_without_moments(const std::string& state_json);
+bool can_start_without_moments(const std::string& state_json);
 
 // Everything but the tensors. Throws Error(no_checkpoint).
 CheckpointContent read_content(const std::string& step_directory);

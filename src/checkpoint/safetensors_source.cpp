@@ -19,7 +19,7 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
   return SafetensorsTensor{.name = {}, .shape = shape}.shape_text();
 }
 
-const SafetensorsSource::Entry* SafetensorsSource::take_if_there(const std::string& name) {
+const SafetensorsSource::Entry* SafetensorsSource::take_if_present(const std::string& name) {
   const Entry* entry = files_.find(name);
   if (entry == nullptr) return nullptr;
   require_weight_type(entry->file->path(), *entry->tensor);
@@ -29,7 +29,7 @@ const SafetensorsSource::Entry* SafetensorsSource::take_if_there(const std::stri
 
 const SafetensorsSource::Entry& SafetensorsSource::take(const std::string& name, const std::vector<uint64_t>& shape,
                                                         const std::string& sizes) {
-  const Entry* entry = take_if_there(name);
+  const Entry* entry = take_if_present(name);
   const std::string wanted = shape_text(shape) + (sizes.empty() ? "" : " (" + sizes + ")");
   if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", wanted, " is missing");
   if (entry->tensor->shape != shape) {
@@ -124,7 +124,7 @@ void SafetensorsSource::read(int index, const Box& box, void* to) {
     if (tensor.dtype == DType::float64) return read_as(place, tensor.shape, box, static_cast<double*>(to));
     read_as(place, tensor.shape, box, static_cast<float*>(to));
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    rethrow_system_error(error);
     throw Error(tensor.path() + ": " + error.what(), error.code());  // same code: no checkpoint of ours is damaged
   }
 }

@@ -38,7 +38,7 @@ class SafetensorsSource : public TensorSource {
     bool norm_rows = false;  // rows are divided by their length, at least 1e-12, as in torch's normalize()
   };
   // A tensor of the files or null; it then counts as used. Throws Error(bad_input) if its type is not one of weights.
-  const Entry* take_if_there(const std::string& name);
+  const Entry* take_if_present(const std::string& name);
   // Also throws Error(bad_input) if it is missing or has another shape. `sizes`: the sizes of config.json that give the
   // shape, appended to it in messages: "hidden_size 10".
   const Entry& take(const std::string& name, const std::vector<uint64_t>& shape, const std::string& sizes = "");

@@ -109,13 +109,13 @@ bool is_step_name(const std::string& path) {
   return step_of(file_name(path)).has_value();
 }
 
-bool step_has_gone(const std::string& step_directory) {
+bool step_was_removed(const std::string& step_directory) {
   const std::string step = without_slashes_at_end(step_directory);
   struct stat status {};
   return ::lstat(step.c_str(), &status) != 0 && errno == ENOENT && ::stat(parent_directory(step).c_str(), &status) == 0;
 }
 
-void throw_step_has_gone(const std::string& step_directory) {
+void throw_step_was_removed(const std::string& step_directory) {
   std::string newest;
   const auto steps = list_steps(parent_directory(without_slashes_at_end(step_directory)));
   if (!steps.empty()) {
@@ -128,9 +128,9 @@ void throw_step_has_gone(const std::string& step_directory) {
               ExitCode::no_checkpoint);
 }
 
-void pass_on_other_than_faults(const std::string& step_directory, const Error& error) {
-  if (step_has_gone(step_directory)) throw_step_has_gone(step_directory);  // NFS reports ESTALE for its files
-  pass_on_refusal(error);
+void rethrow_unless_step_fault(const std::string& step_directory, const Error& error) {
+  if (step_was_removed(step_directory)) throw_step_was_removed(step_directory);  // NFS reports ESTALE for its files
+  rethrow_system_error(error);
 }
 
 std::string unreadable_step(const std::string& step_directory, const std::string& reason) {
@@ -146,7 +146,7 @@ Manifest read_manifest(const std::string& step_directory) {
   try {
     text = read_file(path, kLargestManifest);
   } catch (const Error& error) {
-    pass_on_other_than_faults(step_directory, error);
+    rethrow_unless_step_fault(step_directory, error);
     throw Error(error.what(), ExitCode::no_checkpoint);
   }
   Manifest manifest = parse_manifest(text, path);
@@ -170,7 +170,7 @@ std::string file_fault(const std::string& step_directory, const Manifest& manife
     return path + ": has " + std::to_string(bytes) + " bytes, but the manifest states " + std::to_string(stated.bytes) +
            lost(manifest, file, bytes);
   } catch (const Error& error) {
-    pass_on_other_than_faults(step_directory, error);
+    rethrow_unless_step_fault(step_directory, error);
     return error.what() + lost(manifest, file, 0);
   }
 }
@@ -232,7 +232,7 @@ std::vector<StepDirectory> superfluous_steps(const std::string& directory, const
       return nullptr;
     }
     KnownStep& step = known[entry.path];
-    step = {.state = state, .was_to_stay = keep.was_to_stay && keep.was_to_stay(manifest)};
+    step = {.state = state, .promised_to_keep = keep.promised_to_keep && keep.promised_to_keep(manifest)};
     return &step;
   };
   const int64_t newest = std::max<int64_t>(keep.keep, 1);
@@ -248,7 +248,7 @@ std::vector<StepDirectory> superfluous_steps(const std::string& directory, const
     if (step == nullptr) continue;
     if (kept < newest) {
       ++kept;
-    } else if (!step->was_to_stay) {
+    } else if (!step->promised_to_keep) {
       doomed.push_back(entry);
     }
   }

@@ -15,16 +15,16 @@ namespace shiftron {
 // A valid step as it was when it was read.
 struct KnownStep {
   std::string state;  // changes with its manifest and with the names in its directory
-  bool was_to_stay = false;
+  bool promised_to_keep = false;
 };
 using KnownSteps = std::map<std::string, KnownStep>;  // by path
 
-// Which steps are kept: the `keep` newest valid ones, every multiple of `keep_every`, and those that `was_to_stay`
+// Which steps are kept: the `keep` newest valid ones, every multiple of `keep_every`, and those that `promised_to_keep`
 // names.
 struct Retention {
-  int64_t keep = 2;                                             // at least 1
-  int64_t keep_every = 0;                                       // 0 = none
-  std::function<bool(const Manifest& manifest)> was_to_stay{};  // true: keep it for another reason
+  int64_t keep = 2;                                                  // at least 1
+  int64_t keep_every = 0;                                            // 0 = none
+  std::function<bool(const Manifest& manifest)> promised_to_keep{};  // true: keep it for another reason
   KnownSteps* known = nullptr;  // shared by all calls with this rule: steps in it are not read again
 };
 
@@ -50,21 +50,21 @@ std::vector<StepDirectory> list_steps(const std::string& directory);
 bool is_step_name(const std::string& path);
 
 // Whether the folder of steps exists but holds nothing with the step's name: the step was removed or renamed.
-bool step_has_gone(const std::string& step_directory);
+bool step_was_removed(const std::string& step_directory);
 
 // Reports that for a step that a command reads, and names the newest step there: Error(no_checkpoint).
-[[noreturn]] void throw_step_has_gone(const std::string& step_directory);
+[[noreturn]] void throw_step_was_removed(const std::string& step_directory);
 
 // For callers that report an Error from reading a step as a fault of the step: throws if it is not one, because the
 // machine failed (SystemError, crash) or because the step has gone, as retention of a running training removes steps.
-void pass_on_other_than_faults(const std::string& step_directory, const Error& error);
+void rethrow_unless_step_fault(const std::string& step_directory, const Error& error);
 
 // "PATH could not be read, which says nothing of its content: REASON", with the commands that help: for a run that
 // would resume from it. No older step is used instead, because that would lose the steps in between.
 std::string unreadable_step(const std::string& step_directory, const std::string& reason);
 
 // The manifest, parsed and checked, tiling included. Throws Error(no_checkpoint), as all readers of a step do; if it
-// cannot be read or has gone, throws like pass_on_other_than_faults().
+// cannot be read or has gone, throws like rethrow_unless_step_fault().
 Manifest read_manifest(const std::string& step_directory);
 
 // Empty if the file exists with its size; otherwise the fault, with the file and the tensors that are lost.

@@ -123,11 +123,11 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
   return hashes;
 }
 
-void refuse_other_than_a_step(const std::string& directory) {
+void require_step_directory(const std::string& directory) {
   refuse_lost_link(directory);
   if (!std::filesystem::is_directory(directory)) {
-    const bool lies_with_steps = !list_steps(std::filesystem::path(directory + "/..").lexically_normal()).empty();
-    if (is_step_name(directory) && lies_with_steps && step_has_gone(directory)) throw_step_has_gone(directory);
+    const bool is_among_steps = !list_steps(std::filesystem::path(directory + "/..").lexically_normal()).empty();
+    if (is_step_name(directory) && is_among_steps && step_was_removed(directory)) throw_step_was_removed(directory);
     throw_bad_input(directory, " is not a directory; check the path");
   }
   if (name_exists(directory + "/" + kManifestName)) return;
@@ -150,7 +150,7 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
   try {
     manifest = read_manifest(step_directory);
   } catch (const Error& error) {
-    pass_on_other_than_faults(step_directory, error);
+    rethrow_unless_step_fault(step_directory, error);
     return {error.what()};
   }
   uint64_t before = 0;  // bytes of the previous files
@@ -171,7 +171,7 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
       if (found.empty() && !boxes.empty()) found = hdf5_faults(path, manifest, boxes);
       faults.insert(faults.end(), found.begin(), found.end());
     } catch (const Error& error) {
-      pass_on_other_than_faults(step_directory, error);
+      rethrow_unless_step_fault(step_directory, error);
       faults.push_back(error.what());
     }
     before += file.bytes;

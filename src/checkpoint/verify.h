@@ -26,7 +26,7 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
 
 // For commands that take a step: throws Error(bad_input) if `directory` is no directory, or if it is not a step but a
 // run or its folder of checkpoints (the message names its newest step) or a model of another program.
-void refuse_other_than_a_step(const std::string& directory);
+void require_step_directory(const std::string& directory);
 
 // Everything wrong with a step directory, one line each, naming file and tensor; empty = valid.
 std::vector<std::string> verify_step(const std::string& step_directory, const BytesRead& progress = {});

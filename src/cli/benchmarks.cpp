@@ -85,34 +85,34 @@ std::vector<CommandOption> benchmark_options() {
   beginning.choices = {names.begin(), names.end()};
   return {text_option("tasks", "NAME[,NAME]", help.at("evaluation.tasks")),
           text_option("output", "DIR", "directory for the tasks' reports; without it, only the table is printed"),
-          whole_option("fewshot", help.at("evaluation.fewshot"), at_least(0)),
+          integer_option("fewshot", help.at("evaluation.fewshot"), at_least(0)),
           real_option(
               "limit",
               help.at("evaluation.limit") + "; without --tasks, the number of windows to read from the start of --data",
               above(0)),
           beginning,
-          whole_option("max-length", "longest input in tokens (default: train.sequence_length)", at_least(2)),
-          whole_option("max-gen-toks", help.at("evaluation.max_gen_toks"), at_least(1)),
+          integer_option("max-length", "longest input in tokens (default: train.sequence_length)", at_least(2)),
+          integer_option("max-gen-toks", help.at("evaluation.max_gen_toks"), at_least(1)),
           flag("boundary-fallback", help.at("evaluation.boundary_fallback")),
-          whole_option("token-budget", "maximum tokens per microbatch", at_least(1),
-                       std::to_string(ScorerOptions{}.token_budget))};
+          integer_option("token-budget", "maximum tokens per microbatch", at_least(1),
+                         std::to_string(ScorerOptions{}.token_budget))};
 }
 
 bool needs_data(const CommandLine& line) {
   if (!line.has("tasks")) return true;
-  const std::vector<std::string> names = names_of_tasks(line.text("tasks"));
+  const std::vector<std::string> names = split_task_names(line.text("tasks"));
   try {
     TaskRegistry().select(names);
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    rethrow_system_error(error);
     return false;
   }
-  return std::ranges::any_of(names, is_of_dataset);
+  return std::ranges::any_of(names, reads_dataset);
 }
 
 void check_benchmark_options(CommandLine& line) {
   if (line.has("tasks")) {
-    const std::vector<std::string> names = names_of_tasks(line.text("tasks"));
+    const std::vector<std::string> names = split_task_names(line.text("tasks"));
     if (std::ranges::find(names, kList) != names.end())
       line.faults.push_back("--tasks list prints the available tasks and cannot be combined with other tasks");
     if (line.has("output") && line.text("output").empty())
@@ -130,7 +130,7 @@ void check_benchmark_options(CommandLine& line) {
   }
 }
 
-bool lists_tasks(const CommandLine& line) {
+bool wants_task_list(const CommandLine& line) {
   return line.text("tasks") == kList;
 }
 
@@ -162,7 +162,7 @@ int list_tasks(const CommandLine& line) {
 
 int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world, const HostShare& share) {
   BenchmarkOptions options{
-      .tasks = names_of_tasks(line.text("tasks")), .data = line.text("data"), .output = line.text("output")};
+      .tasks = split_task_names(line.text("tasks")), .data = line.text("data"), .output = line.text("output")};
   if (line.has("fewshot")) options.task.fewshot = line.integer("fewshot");
   if (line.has("limit")) options.task.limit = line.real("limit");
   if (line.has("max-gen-toks")) options.task.most_tokens = line.integer("max-gen-toks");
@@ -193,7 +193,7 @@ int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommuni
 
 std::vector<Command> benchmark_commands() {
   CommandOption evaluations = directories("reports of evaluations, or directories that contain them", 2);
-  evaluations.values = kAnyNumber;
+  evaluations.values = kUnlimited;
   return {{"evaluate",
            "compare",
            "compares evaluations with the first one, item by item",

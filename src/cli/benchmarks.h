@@ -17,7 +17,7 @@ bool needs_data(const CommandLine& line);
 // Adds to the line's faults: options of benchmarks without benchmarks, benchmarks without an output.
 void check_benchmark_options(CommandLine& line);
 
-bool lists_tasks(const CommandLine& line);  // --tasks list
+bool wants_task_list(const CommandLine& line);  // --tasks list
 int list_tasks(const CommandLine& line);
 // All ranks call it; rank 0 prints the table.
 int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world, const HostShare& share);

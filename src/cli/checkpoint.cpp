@@ -54,7 +54,7 @@ int list(const CommandLine& line) {
       row["bytes"] = manifest.bytes();
       row["files"] = manifest.files.size();
     } catch (const Error& error) {
-      if (step_has_gone(entry->path)) continue;  // after its name was read
+      if (step_was_removed(entry->path)) continue;  // after its name was read
       const bool unreadable = dynamic_cast<const SystemError*>(&error) != nullptr;
       if (unreadable && !refusal) refusal = std::current_exception();
       row["valid"] = unreadable ? Json() : Json(false);
@@ -175,10 +175,10 @@ std::string next_command(const ConvertedStep& made, const std::string& output) {
   const int64_t ranks = made.layout.ranks();
   return fmt::format("{} train --config {}{} --output.directory {}",
                      ranks == 1 ? "shiftron" : fmt::format("launch/local {}", ranks), shell_word(made.config_file),
-                     made.says_how ? "" : " --config YOURS.conf", shell_word(output));
+                     made.has_training_keys ? "" : " --config YOURS.conf", shell_word(output));
 }
 
-void tell_conversion(const CommandLine& line, const ConvertedStep& made) {
+void report_conversion(const CommandLine& line, const ConvertedStep& made) {
   const std::string next = next_command(made, line.text("output"));
   if (line.has("json")) {
     print_json(
@@ -198,7 +198,7 @@ void tell_conversion(const CommandLine& line, const ConvertedStep& made) {
 }
 
 int convert_to(const CommandLine& line, const std::string& layout) {
-  outlive_failing_writes();
+  ignore_write_signals();
   const std::string directory = step_argument(line), output = line.text("output");
   ConvertOptions options;
   options.drop_optimizer = line.has("drop-optimizer");
@@ -209,7 +209,7 @@ int convert_to(const CommandLine& line, const std::string& layout) {
   options.write.threads = thread_count(0);
   options.tell = [&](const ConvertedStep& made) {
     progress.finish();
-    tell_conversion(line, made);
+    report_conversion(line, made);
     std::cout.flush();
   };
   convert_step(directory, layout, output, log, options);
@@ -289,7 +289,7 @@ std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
 
 std::string step_argument(const CommandLine& line, size_t index) {
   const std::string& directory = line.texts("directory").at(index);
-  refuse_other_than_a_step(directory);
+  require_step_directory(directory);
   return directory;
 }
 
@@ -338,10 +338,10 @@ std::vector<Command> checkpoint_commands() {
        "lists old steps of a run that can be removed; --yes removes them",
        "RUN [--keep K] [--keep-every N] [--yes]",
        {directories("a run"),
-        whole_option("keep", "number of newest valid steps to keep (default: the run's checkpoint.keep)",
-                     between(1, kLargestCount)),
-        whole_option("keep-every", "keep multiples of this step; 0 = none (default: the run's checkpoint.keep_every)",
-                     between(0, kLargestCount)),
+        integer_option("keep", "number of newest valid steps to keep (default: the run's checkpoint.keep)",
+                       between(1, kLargestCount)),
+        integer_option("keep-every", "keep multiples of this step; 0 = none (default: the run's checkpoint.keep_every)",
+                       between(0, kLargestCount)),
         flag("yes", "remove the steps"), json_flag()},
        false,
        prune_run,

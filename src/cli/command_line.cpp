@@ -99,7 +99,7 @@ class Reader {
       return;
     }
     const std::vector<std::string>& values = given->second;
-    const bool exact = option.bare && option.values > 1 && option.values != kAnyNumber;
+    const bool exact = option.bare && option.values > 1 && option.values != kUnlimited;
     if (values.size() > option.values || (exact && values.size() < option.values)) {
       fault("--" + option.name + " takes " + std::to_string(option.values) +
             (option.values == 1 ? " value, " : " values, ") + std::to_string(values.size()) +
@@ -157,8 +157,8 @@ CommandOption text_option(const std::string& name, const std::string& value_name
   return option;
 }
 
-CommandOption whole_option(const std::string& name, const std::string& help, Limits limits,
-                           const std::string& otherwise) {
+CommandOption integer_option(const std::string& name, const std::string& help, Limits limits,
+                             const std::string& otherwise) {
   return number_option(CommandOption::Kind::whole, name, help, limits, otherwise);
 }
 

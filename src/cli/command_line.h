@@ -27,13 +27,13 @@ struct CommandOption {
   bool takes_rest = false;             // every word up to the next option is a value of it
   bool bare = false;                   // a word without an option before it is a value of it
 };
-constexpr size_t kAnyNumber = SIZE_MAX;
+constexpr size_t kUnlimited = SIZE_MAX;
 
 CommandOption flag(const std::string& name, const std::string& help);
 CommandOption text_option(const std::string& name, const std::string& value_name, const std::string& help,
                           const std::string& otherwise = "");
-CommandOption whole_option(const std::string& name, const std::string& help, Limits limits,
-                           const std::string& otherwise = "");
+CommandOption integer_option(const std::string& name, const std::string& help, Limits limits,
+                             const std::string& otherwise = "");
 CommandOption real_option(const std::string& name, const std::string& help, Limits limits,
                           const std::string& otherwise = "");
 CommandOption required(CommandOption option);

@@ -18,12 +18,12 @@ namespace {
 
 std::vector<CommandOption> compare_options() {
   CommandOption arms =
-      directories("run directories of the first group (arm), then -- and those of the next", kAnyNumber);
+      directories("run directories of the first group (arm), then -- and those of the next", kUnlimited);
   CommandOption metric = text_option(
       "metric", "NAME", "another value of metrics.jsonl, such as loss, accuracy or tokens_per_second; repeatable");
-  metric.values = kAnyNumber;
+  metric.values = kUnlimited;
   return {arms, metric,
-          whole_option("step", "compare at this step, for runs of different lengths", between(1, 1'000'000'000)),
+          integer_option("step", "compare at this step, for runs of different lengths", between(1, 1'000'000'000)),
           text_option("picture", "FILE", "draw the held-out loss, or the first --metric, as .svg or .png"),
           json_flag()};
 }

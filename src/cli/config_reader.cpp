@@ -103,11 +103,11 @@ std::vector<CommandOption> with_configuration(const std::vector<CommandOption>& 
   std::vector<CommandOption> options = {
       text_option("config", "FILE",
                   "configuration file; repeatable: later files override earlier ones, the command line overrides all")};
-  options.front().values = kAnyNumber;
+  options.front().values = kUnlimited;
   options.insert(options.end(), own.begin(), own.end());
   for (const Option& key : option_table()) {
     CommandOption& option = options.emplace_back(text_option(key.key, key.values, key.help));
-    option.values = kAnyNumber;  // the last one wins, a list takes all
+    option.values = kUnlimited;  // the last one wins, a list takes all
   }
   return options;
 }

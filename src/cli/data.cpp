@@ -29,14 +29,15 @@ std::vector<CommandOption> dataset_options() {
           "validation-fraction",
           "fraction of the documents, chosen by their hash, that goes to DIR/validation; the others go to DIR/train",
           {.low = 0, .high = 1, .high_open = true}, "0"),
-      whole_option("pack",
-                   "window length in tokens; no document crosses a window, and end tokens that are not learned fill it "
-                   "up; 0 = no packing",
-                   between(0, INT32_MAX), "0"),
-      whole_option("shard-tokens", "approximate number of tokens per shard", at_least(1),
-                   std::to_string(dataset.shard_tokens)),
-      whole_option("threads", "threads that tokenize; 0 = all processors that this process may use", between(0, 4096),
-                   "0")};
+      integer_option(
+          "pack",
+          "window length in tokens; no document crosses a window, and end tokens that are not learned fill it "
+          "up; 0 = no packing",
+          between(0, INT32_MAX), "0"),
+      integer_option("shard-tokens", "approximate number of tokens per shard", at_least(1),
+                     std::to_string(dataset.shard_tokens)),
+      integer_option("threads", "threads that tokenize; 0 = all processors that this process may use", between(0, 4096),
+                     "0")};
 }
 
 void read_dataset_options(const CommandLine& line, DatasetOutput& options) {
@@ -56,10 +57,10 @@ std::vector<CommandOption> build_options() {
       text_option("text-key", "KEY", "JSON key of the text in JSONL lines", build.text_key),
       flag("ids",
            "the inputs are not text but JSONL of {\"ids\": [...]} or {\"ids\": [...], \"targets\": [... or null]}"),
-      whole_option("vocab", "vocabulary size, for --ids without --tokenizer", between(2, INT32_MAX)),
-      whole_option("end-of-document", "id appended to each document, for --ids without --tokenizer",
-                   between(0, INT32_MAX)),
-      whole_option("seed", "random seed of the document order", at_least(0), "0")};
+      integer_option("vocab", "vocabulary size, for --ids without --tokenizer", between(2, INT32_MAX)),
+      integer_option("end-of-document", "id appended to each document, for --ids without --tokenizer",
+                     between(0, INT32_MAX)),
+      integer_option("seed", "random seed of the document order", at_least(0), "0")};
   for (CommandOption& option : dataset_options()) options.push_back(std::move(option));
   options.push_back(json_flag());
   return options;
@@ -91,7 +92,7 @@ void read_vocabulary(const CommandLine& line, BuildOptions& build) {
   build.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), ""};
 }
 
-void tell_build(const CommandLine& line, const BuildResult& result) {
+void report_build(const CommandLine& line, const BuildResult& result) {
   if (line.has("json")) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
                                    {"was_there", result.was_there},
@@ -119,12 +120,12 @@ int build(const CommandLine& line) {
   build.document_separator = unescape(line.text("document-separator"));
   build.text_key = line.text("text-key");
   build.seed = static_cast<uint64_t>(line.integer("seed"));
-  outlive_failing_writes();
+  ignore_write_signals();
   if (const std::string warning = repeated_inputs(build.inputs); !warning.empty()) {
     tell("data build: warning: " + warning);
   }
   build_dataset(build, {}, [&](const BuildResult& result) {
-    tell_build(line, result);
+    report_build(line, result);
     std::cout.flush();
   });
   return 0;

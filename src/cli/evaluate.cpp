@@ -25,7 +25,7 @@ namespace {
 CommandOption datasets_option() {
   CommandOption option =
       text_option("data", "DIR…", "datasets to evaluate on, or with --tasks the folder with the tasks' data files");
-  option.values = kAnyNumber;
+  option.values = kUnlimited;
   option.takes_rest = true;
   return option;
 }
@@ -42,7 +42,7 @@ std::vector<CommandOption> evaluate_options() {
 std::vector<std::string> model_changes(const RunConfig& saved, const RunConfig& now) {
   std::vector<std::string> faults;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
-    if (!is_of_model(changed.key)) continue;
+    if (!is_model_key(changed.key)) continue;
     const auto origin = now.origins.find(changed.key);
     if (origin == now.origins.end() || origin->second.unreadable) continue;  // derived, or already reported
     faults.push_back(changed.key + " is '" + changed.before + "' in the checkpoint and cannot be changed to '" +
@@ -89,7 +89,7 @@ std::vector<std::string> useless_keys(const RunConfig& saved, const RunConfig& n
   std::vector<std::string> faults;
   for (const auto& [key, origin] : now.origins) {
     const std::string section = key.substr(0, key.find('.'));
-    if (is_of_model(key) || section == "parallel" || section == "device" || question.keys.contains(key)) continue;
+    if (is_model_key(key) || section == "parallel" || section == "device" || question.keys.contains(key)) continue;
     const auto before = saved.origins.find(key);
     if (origin.unreadable || (before != saved.origins.end() && to_string(before->second) == to_string(origin)))
       continue;
@@ -114,7 +114,7 @@ CheckpointModel open_with_overrides(const CommandLine& line, const Question& que
   }
   RunConfig base = model.config;
   base.parallel = layout;
-  base.device.kind = device_here(base.device.kind);
+  base.device.kind = available_device(base.device.kind);
   std::erase_if(base.origins, [](const auto& origin) { return origin.first.starts_with("parallel."); });
   const RunConfig config = read_config(line, base);
   std::vector<std::string> faults = find_faults(config, ranks, Use::evaluate);
@@ -130,11 +130,11 @@ CheckpointModel open_with_overrides(const CommandLine& line, const Question& que
 
 // Ranks that opened two different steps would compute with a mixture of both.
 void require_same_model(ControlPlane& world, const CheckpointModel& model) {
-  std::vector<GivenValue> given = {
+  std::vector<RankSetting> given = {
       {"the checkpoint " + model.directory,
        fmt::format("step {} (hash of its manifest {})", model.content.step, model.manifest_hash)}};
-  for (GivenValue& key : given_keys(model.config)) given.push_back(std::move(key));
-  require_given_alike(world, given);
+  for (RankSetting& key : given_keys(model.config)) given.push_back(std::move(key));
+  require_same_settings(world, given);
 }
 
 nlohmann::ordered_json to_json(const HeldOutResult& result) {
@@ -186,8 +186,8 @@ void print_held_out(const CommandLine& line, const CheckpointModel& model, const
 }
 
 int run_evaluate(const CommandLine& given) {
-  outlive_failing_writes();
-  if (lists_tasks(given)) {
+  ignore_write_signals();
+  if (wants_task_list(given)) {
     refuse_faults(read_config(given).reading_faults, "the command line");
     return list_tasks(given);
   }
@@ -208,7 +208,7 @@ int run_evaluate(const CommandLine& given) {
   const auto open = [&] {
     model = open_with_overrides(line, question, world->size(), {}, any_layout);
   };  // dp over all ranks
-  all_agree(*world, open);
+  run_on_all_ranks(*world, open);
   require_same_model(*world, model);
   warn_of_binding(session, "evaluate", model.config.device.kind, model.config.device.threads);
   if (line.has("tasks")) {
@@ -236,7 +236,7 @@ int run_generate(const CommandLine& given) {
                                ", cp ", p.cp, ", pp ", p.pp, " are not possible; omit them");
   };
   const auto open = [&] { model = open_with_overrides(line, text_from_prompt(), ranks, {.tp = ranks}, layout_fault); };
-  all_agree(*world, open);
+  run_on_all_ranks(*world, open);
   require_same_model(*world, model);
   warn_of_binding(session, "generate", model.config.device.kind, model.config.device.threads);
   run_prompts(line, model, *world, share_of(session, model.config.device.threads));

@@ -73,7 +73,7 @@ void tell(const CommandLine& line, Json json, const ExportCheck& check, const st
 // The tokenizer as `make` writes it, or nothing if the format cannot represent it; `notes` then gets the reason and
 // `instead`.
 template <typename Make>
-auto sayable(Make make, const std::string& instead, std::vector<std::string>& notes)
+auto make_if_representable(Make make, const std::string& instead, std::vector<std::string>& notes)
     -> std::optional<decltype(make())> {
   try {
     return make();
@@ -86,10 +86,11 @@ auto sayable(Make make, const std::string& instead, std::vector<std::string>& no
 
 // The tokenizer's files, without tokenizer.json if that cannot represent it.
 std::map<std::string, std::string> tokenizer_files(const Tokenizer& tokenizer, std::vector<std::string>& notes) {
-  auto files = sayable([&] { return hugging_face_tokenizer(tokenizer); },
-                       "so tokenizer.json is not written, and transformers cannot load the tokenizer: read "
-                       "tokenizer.model with the package sentencepiece",
-                       notes);
+  auto files =
+      make_if_representable([&] { return hugging_face_tokenizer(tokenizer); },
+                            "so tokenizer.json is not written, and transformers cannot load the tokenizer: read "
+                            "tokenizer.model with the package sentencepiece",
+                            notes);
   if (!files) files = {{"tokenizer_config.json", refusing_tokenizer_config()}};
   (*files)["tokenizer.model"] = tokenizer.model_bytes();
   return std::move(*files);
@@ -116,18 +117,18 @@ int64_t positions_of(const CheckpointModel& model, const ModelOrigin& origin) {
   return std::max(origin.positions, model.config.train.sequence_length);
 }
 
-const std::string kEndless = "no token ends a text, so generation always continues to its length limit";
+const std::string kNoEndToken = "no token ends a text, so generation always continues to its length limit";
 
 // Tokens that end a text: the tokenizer's own first, then those that the model came with.
-std::vector<int64_t> ends_of(const ModelOrigin& origin, int64_t own) {
+std::vector<int64_t> end_tokens_of(const ModelOrigin& origin, int64_t own) {
   std::vector<int64_t> ends = {own};
   std::ranges::copy_if(origin.end_tokens, std::back_inserter(ends), [&](int64_t token) { return token != own; });
   return ends;
 }
 
 // A file has room for two, which must be among its `vocab` tokens.
-void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& entries,
-              std::vector<std::string>& notes) {
+void add_end_tokens(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& entries,
+                    std::vector<std::string>& notes) {
   const auto beyond = std::ranges::stable_partition(ends, [&](int64_t token) { return token < vocab; });
   if (!beyond.empty()) {
     notes.push_back(fmt::format("{} would also end a text, but the tokenizer, and so the file, has only {} tokens",
@@ -137,7 +138,7 @@ void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& 
   constexpr const char* kKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
   const size_t said = std::min(ends.size(), std::size(kKeys));
   for (size_t i = 0; i < said; ++i) entries.push_back({kKeys[i], static_cast<uint32_t>(ends[i])});
-  if (ends.empty()) notes.push_back(kEndless);
+  if (ends.empty()) notes.push_back(kNoEndToken);
   if (ends.size() > said) {
     notes.push_back(fmt::format("the file format has two tokens that end a text; these are not written: {}",
                                 fmt::join(ends.begin() + static_cast<std::ptrdiff_t>(said), ends.end(), ", ")));
@@ -148,7 +149,7 @@ void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& 
 std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std::vector<int64_t> ends, int64_t vocab,
                                                  std::vector<std::string>& notes) {
   std::vector<GgufEntry> entries = {{"tokenizer.ggml.model", std::string("none")}};
-  add_ends(std::move(ends), vocab, entries, notes);
+  add_end_tokens(std::move(ends), vocab, entries, notes);
   if (origin.begin_token && *origin.begin_token < vocab)
     entries.push_back({"tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*origin.begin_token)});
   return entries;
@@ -163,10 +164,11 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
   const auto say = [&] {
     const Tokenizer tokenizer = tokenizer_of(model);
     vocab = tokenizer.vocab_size();
-    ends = ends_of(origin, tokenizer.end_of_document());
+    ends = end_tokens_of(origin, tokenizer.end_of_document());
     return gguf_tokenizer(tokenizer);
   };
-  auto said = sayable(say, "so the file has no tokenizer, and llama.cpp can only read and write token ids", notes);
+  auto said = make_if_representable(
+      say, "so the file has no tokenizer, and llama.cpp can only read and write token ids", notes);
   if (!said) return entries_without_tokenizer(origin, ends, vocab, notes);
   GgufTokenizer& tokenizer = *said;
   if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
@@ -182,7 +184,7 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
       {"tokenizer.ggml.add_eos_token", false},
       {"tokenizer.ggml.add_space_prefix", false},
       {"tokenizer.ggml.remove_extra_whitespaces", false}};
-  add_ends(std::move(ends), vocab, entries, notes);
+  add_end_tokens(std::move(ends), vocab, entries, notes);
   return entries;
 }
 
@@ -200,14 +202,15 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
                 .begin_token = origin.begin_token};
   std::vector<std::string> notes;
   if (!model.content.tokenizer_model.empty()) {
-    const auto tokenizer = sayable([&] { return tokenizer_of(model); }, "so the export has no tokenizer", notes);
+    const auto tokenizer =
+        make_if_representable([&] { return tokenizer_of(model); }, "so the export has no tokenizer", notes);
     if (tokenizer) {
-      how.config.end_tokens = ends_of(origin, tokenizer->end_of_document());
+      how.config.end_tokens = end_tokens_of(origin, tokenizer->end_of_document());
       how.config.tokenizer_vocab = tokenizer->vocab_size();
       how.files = tokenizer_files(*tokenizer, notes);
     }
   }
-  if (how.config.end_tokens.empty()) notes.push_back(kEndless);
+  if (how.config.end_tokens.empty()) notes.push_back(kNoEndToken);
   ByteProgress progress("writing");
   how.progress = progress.tell();
   ExportCheck check;

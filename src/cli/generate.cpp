@@ -33,7 +33,7 @@ struct Prompts {
 Prompts shared_prompts(const CommandLine& line, const TokenVocabulary& vocabulary, const Tokenizer* tokenizer,
                        HostCommunicator& world) {
   Prompts prompts;
-  first_agrees(world, [&] {
+  run_on_first_rank(world, [&] {
     if (line.has("ids")) {
       prompts.ids = read_prompts(line.text("ids"), vocabulary);
       return;
@@ -162,17 +162,17 @@ std::vector<CommandOption> generate_options() {
           text_option("ids", "FILE",
                       "JSONL file of prompts {\"ids\": [...]}; prints for each {\"ids\": [continuation...], "
                       "\"ended\": whether the end-of-document token ended it}; - = stdin"),
-          whole_option("end-of-document", "id that ends a document, for --ids with a checkpoint without a tokenizer",
-                       between(0, INT32_MAX)),
+          integer_option("end-of-document", "id that ends a document, for --ids with a checkpoint without a tokenizer",
+                         between(0, INT32_MAX)),
           text_option("output", "FILE", "file for the continuations, instead of stdout; an existing file is replaced"),
           json_flag(),
-          whole_option("tokens", "maximum number of new tokens per continuation", between(1, 1'000'000), "64"),
-          whole_option("samples", "continuations per prompt", between(1, 1'000'000), "1"),
+          integer_option("tokens", "maximum number of new tokens per continuation", between(1, 1'000'000), "64"),
+          integer_option("samples", "continuations per prompt", between(1, 1'000'000), "1"),
           real_option("temperature", "sampling temperature; 0 = always the most likely token", at_least(0), "0"),
-          whole_option("top-k", "sample from the N most likely tokens only; 0 = all", between(0, INT32_MAX), "0"),
+          integer_option("top-k", "sample from the N most likely tokens only; 0 = all", between(0, INT32_MAX), "0"),
           real_option("top-p", "then from the fewest most likely tokens whose probabilities reach this sum; 1 = all",
                       {.low = 0, .high = 1, .low_open = true}, "1"),
-          whole_option("seed", "random seed of the sampling", at_least(0), "0")};
+          integer_option("seed", "random seed of the sampling", at_least(0), "0")};
 }
 
 void check_generate_options(CommandLine& line) {
@@ -203,14 +203,14 @@ void run_prompts(const CommandLine& line, const CheckpointModel& model, HostComm
                  const HostShare& share) {
   TokenVocabulary vocabulary;
   std::optional<Tokenizer> tokenizer;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (!line.has("ids") || !model.content.tokenizer_model.empty()) tokenizer.emplace(tokenizer_of(model));
     std::optional<int32_t> end;
     if (line.has("end-of-document")) end = static_cast<int32_t>(line.integer("end-of-document"));
     vocabulary = vocabulary_of_ids(model, end);
   });
   const Tokenizer* const texts = tokenizer ? &*tokenizer : nullptr;
-  first_agrees(world, [&] { refuse_output(line); });
+  run_on_first_rank(world, [&] { refuse_output(line); });
   const Prompts prompts = shared_prompts(line, vocabulary, texts, world);
   std::optional<Continuations> writer;  // on rank 0
   if (world.rank() == 0) writer.emplace(line, prompts, texts);

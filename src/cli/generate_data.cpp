@@ -31,7 +31,7 @@ std::vector<CommandOption> options_of_kinds() {
       }
       if (own.choices.empty()) {
         options.push_back(
-            whole_option(own.name, help, between(static_cast<double>(own.low), static_cast<double>(own.high))));
+            integer_option(own.name, help, between(static_cast<double>(own.low), static_cast<double>(own.high))));
       } else {
         std::string names;
         for (const std::string& choice : own.choices) names += (names.empty() ? "" : "|") + choice;
@@ -53,18 +53,19 @@ std::vector<CommandOption> options_of_data_generate() {
       text_option("output", "DIR", "new or empty directory; writes a dataset"),
       flag("jsonl", "print the documents as JSONL of ids and targets"),
       flag("text", "print the documents as text: the names of their tokens and of their targets"),
-      required(whole_option("documents", "number of documents", between(1, kLargestCount))),
-      whole_option("validation", "number of additional documents that go to DIR/validation; the others go to DIR/train",
-                   between(0, kLargestCount), "0"),
-      whole_option("pack", "window length in tokens; no document crosses a window, see `data build`; 0 = no packing",
-                   between(0, kLargestCount), "0"),
-      whole_option("vocab", "vocabulary size; 0 = as many tokens as the kind uses", between(0, kLargestCount), "0"),
-      whole_option("shard-tokens", "approximate number of tokens per shard", at_least(1),
-                   std::to_string(DatasetOutput{}.shard_tokens)),
-      whole_option("seed", "random seed; document n depends only on it, n and the options of the kind", at_least(0),
-                   "0"),
-      whole_option("threads", "threads that generate; 0 = all processors that this process may use", between(0, 4096),
-                   "0")};
+      required(integer_option("documents", "number of documents", between(1, kLargestCount))),
+      integer_option("validation",
+                     "number of additional documents that go to DIR/validation; the others go to DIR/train",
+                     between(0, kLargestCount), "0"),
+      integer_option("pack", "window length in tokens; no document crosses a window, see `data build`; 0 = no packing",
+                     between(0, kLargestCount), "0"),
+      integer_option("vocab", "vocabulary size; 0 = as many tokens as the kind uses", between(0, kLargestCount), "0"),
+      integer_option("shard-tokens", "approximate number of tokens per shard", at_least(1),
+                     std::to_string(DatasetOutput{}.shard_tokens)),
+      integer_option("seed", "random seed; document n depends only on it, n and the options of the kind", at_least(0),
+                     "0"),
+      integer_option("threads", "threads that generate; 0 = all processors that this process may use", between(0, 4096),
+                     "0")};
   for (CommandOption& option : options_of_kinds()) options.push_back(std::move(option));
   options.push_back(json_flag());
   return options;
@@ -134,7 +135,7 @@ void print_documents(const CommandLine& line, const DocumentGenerator& generator
   });
 }
 
-void tell_generated(const CommandLine& line, const std::vector<BuiltDataset>& datasets) {
+void report_generated(const CommandLine& line, const std::vector<BuiltDataset>& datasets) {
   nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()}};
   for (const BuiltDataset& dataset : datasets) {
     json["datasets"].push_back(to_json(dataset));
@@ -164,8 +165,9 @@ void write_dataset(const CommandLine& line, const DocumentGenerator& generator, 
   data.documents = line.integer("documents");
   data.validation = line.integer("validation");
   data.request = data.source = words_of_request(line);
-  outlive_failing_writes();
-  write_generated(generator, data, [&](const std::vector<BuiltDataset>& datasets) { tell_generated(line, datasets); });
+  ignore_write_signals();
+  write_generated(generator, data,
+                  [&](const std::vector<BuiltDataset>& datasets) { report_generated(line, datasets); });
 }
 
 int generate_data(const CommandLine& line) {

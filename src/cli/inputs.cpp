@@ -16,7 +16,7 @@ CommandOption input_files() {
   CommandOption option = required(text_option(
       "input", "FILE...",
       "text files (.txt) or JSONL files (.jsonl, .ndjson); other files are JSONL if they begin with an object"));
-  option.values = kAnyNumber;
+  option.values = kUnlimited;
   option.takes_rest = true;
   return option;
 }

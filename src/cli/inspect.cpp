@@ -110,7 +110,7 @@ std::string periods_text(const HeadReport& report) {
 
 void warn_of_scores(const InspectedStep& of) {
   if (!of.scores.is_finite()) {
-    tell("inspect heads: warning: some scores of " + of.directory + " are not finite: " + kWhyNotFinite);
+    tell("inspect heads: warning: some scores of " + of.directory + " are not finite: " + kNonFiniteAdvice);
   }
 }
 
@@ -262,7 +262,7 @@ int inspect_run(const CommandLine& line, const std::vector<StepDirectory>& entri
         steps.push_back(inspect_step(entry.path, options, {}, {}));
       } catch (const Error& error) {
         if (error.code() != ExitCode::no_checkpoint) throw;
-        if (step_has_gone(entry.path)) continue;  // after its name was read
+        if (step_was_removed(entry.path)) continue;  // after its name was read
         unread.push_back({entry.path, error.what()});
       }
       progress.advance(1);
@@ -305,11 +305,11 @@ std::vector<Command> inspect_commands() {
            "heads",
            "shows the taps of a step's KV heads, and previous-token and induction scores; for a run, of all its steps",
            "STEP_DIR|RUN [--picture FILE] [--json]",
-           {directories("a step, or a run"), whole_option("seed", "random seed of the tokens", at_least(0), "0"),
-            whole_option("sequences", "number of sequences per period", between(1, 4096), "8"),
-            whole_option("first-token", "lowest token id to draw (default: 0)", between(0, INT32_MAX)),
-            whole_option("last-token", "highest token id to draw (default: the last of the vocabulary)",
-                         between(0, INT32_MAX)),
+           {directories("a step, or a run"), integer_option("seed", "random seed of the tokens", at_least(0), "0"),
+            integer_option("sequences", "number of sequences per period", between(1, 4096), "8"),
+            integer_option("first-token", "lowest token id to draw (default: 0)", between(0, INT32_MAX)),
+            integer_option("last-token", "highest token id to draw (default: the last of the vocabulary)",
+                           between(0, INT32_MAX)),
             text_option("picture", "FILE", "draw the scores as SVG; an existing drawing is replaced"), json_flag()},
            false,
            inspect_heads,

@@ -83,7 +83,7 @@ const Format& format_of(const CommandLine& line) {
 
 // A step of which only the model is used, not its layout and device. Throws Error(bad_input) with every fault of the
 // configuration that it holds.
-CheckpointModel open_sound_step(const std::string& directory) {
+CheckpointModel open_valid_step(const std::string& directory) {
   CheckpointModel step = open_checkpoint(directory);
   RunConfig alone;
   alone.model = step.config.model;
@@ -96,9 +96,9 @@ CheckpointModel open_sound_step(const std::string& directory) {
 }
 
 int run_export(const CommandLine& line) {
-  outlive_failing_writes();
+  ignore_write_signals();
   const Format& format = format_of(line);
-  const CheckpointModel model = open_sound_step(line.text("directory"));
+  const CheckpointModel model = open_valid_step(line.text("directory"));
   require_memory_of_check(model.config.model);
   return format.run_export(line, model);
 }
@@ -131,12 +131,12 @@ void take_tokenizer(const std::string& directory, ForeignModel& model, std::vect
                       fmt::join(ends, ", "), path, own, own));
     }
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    rethrow_system_error(error);
     model.without_tokenizer = error.what();
   }
 }
 
-std::array<std::optional<int>, 3> asked_previous(const CommandLine& line) {
+std::array<std::optional<int>, 3> requested_previous_tokens(const CommandLine& line) {
   const char* const keys[] = {"shift.query", "shift.key", "shift.value"};
   std::array<std::optional<int>, 3> previous;
   for (size_t stream = 0; stream < 3; ++stream) {
@@ -168,19 +168,20 @@ Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& f
 
 Origin open_hugging_face(const CommandLine& line) {
   const std::string from = line.text("directory");
-  return origin_of(std::make_unique<HuggingFaceSource>(
-                       from, HuggingFaceImport{.previous = asked_previous(line), .norm_head = line.has("norm-head")}),
-                   from);
+  return origin_of(
+      std::make_unique<HuggingFaceSource>(
+          from, HuggingFaceImport{.previous = requested_previous_tokens(line), .norm_head = line.has("norm-head")}),
+      from);
 }
 
 Origin open_megatron(const CommandLine& line) {
   const std::string from = line.text("directory");
-  return origin_of(std::make_unique<MegatronSource>(from, asked_previous(line)), from);
+  return origin_of(std::make_unique<MegatronSource>(from, requested_previous_tokens(line)), from);
 }
 
 // A step of ours, of which only the parameters are taken.
 Origin open_step(const CommandLine& line) {
-  CheckpointModel step = open_sound_step(line.text("directory"));
+  CheckpointModel step = open_valid_step(line.text("directory"));
   const RunConfig& config = step.config;
   const SavedState state = saved_state(step.content.state_json, step.directory);
   ModelOrigin origin = state.origin;
@@ -240,7 +241,7 @@ Origin open_as(const Format& format, const CommandLine& line) {
   try {
     return format.open(line);
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    rethrow_system_error(error);
     const std::string other = import_format_of(line.text("directory"));
     if (other.empty() || other == format.name || format.open == open_step) throw;
     throw_bad_input(line.text("directory"), " seems to be in the format ", other, "; give --format ", other, " (as ",
@@ -248,7 +249,7 @@ Origin open_as(const Format& format, const CommandLine& line) {
   }
 }
 
-void tell_import(const CommandLine& line, const Origin& origin, const ImportedRun& made) {
+void report_import(const CommandLine& line, const Origin& origin, const ImportedRun& made) {
   const ModelConfig& model = origin.model.model;
   const bool has_tokenizer = !origin.model.tokenizer_model.empty();
   std::vector<std::string> notes = origin.notes;
@@ -287,7 +288,7 @@ std::string request_of(const CommandLine& line) {
 }
 
 int run_import(const CommandLine& line) {
-  outlive_failing_writes();
+  ignore_write_signals();
   refuse_names_without_utf8(line);
   const Origin origin = open_as(format_of(line), line);
   Log log;
@@ -298,7 +299,7 @@ int run_import(const CommandLine& line) {
   options.write.progress = progress.tell();
   options.tell = [&](const ImportedRun& made) {
     progress.finish();
-    tell_import(line, origin, made);
+    report_import(line, origin, made);
     std::cout.flush();
   };
   import_run(*origin.tensors, origin.model, line.text("output"), version_text(), log, options);
@@ -309,10 +310,10 @@ int run_import(const CommandLine& line) {
 
 std::vector<Command> interchange_commands() {
   const auto previous = [](const std::string& stream) {
-    return whole_option("shift." + stream,
-                        "number of previous tokens mixed into each " + stream +
-                            " (default: as in the files); taps that the files lack start as the identity",
-                        between(0, 3));
+    return integer_option("shift." + stream,
+                          "number of previous tokens mixed into each " + stream +
+                              " (default: as in the files); taps that the files lack start as the identity",
+                          between(0, 3));
   };
   return {
       {"checkpoint",

@@ -23,17 +23,17 @@ constexpr int kUsualDeadline = 60;  // seconds
 
 std::vector<CommandOption> preflight_options() {
   return {
-      whole_option("ranks",
-                   "number of ranks that the job starts; a different number means that launcher and MPI do not match",
-                   between(1, kMostRanks)),
+      integer_option("ranks",
+                     "number of ranks that the job starts; a different number means that launcher and MPI do not match",
+                     between(1, kMostRanks)),
       text_option("bad-hosts", "FILE",
                   "new or empty file for the names of unfit hosts, one per line; it stays empty if all hosts are fit"),
-      whole_option("deadline", "maximum seconds for each part of the check", between(1, 1'000'000),
-                   std::to_string(kUsualDeadline))};
+      integer_option("deadline", "maximum seconds for each part of the check", between(1, 1'000'000),
+                     std::to_string(kUsualDeadline))};
 }
 
 // Checked first, because the result could not be kept otherwise.
-void require_place_of_names(const std::string& path) {
+void require_writable_host_list(const std::string& path) {
   std::error_code error;
   if (!path.empty() && !std::filesystem::is_directory(path, error) &&
       std::filesystem::is_directory(parent_directory(path), error))
@@ -42,13 +42,13 @@ void require_place_of_names(const std::string& path) {
 }
 
 // An existing list of host names may be something else, a hostfile for example.
-void refuse_what_is_written(const std::string& path) {
+void refuse_non_empty_file(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::is_empty(path, none)) return;
   throw_bad_input("--bad-hosts ", path, " exists and is not empty; remove it, or choose another file");
 }
 
-void keep_names(const std::string& path, const std::vector<HostFault>& faults) {
+void write_host_names(const std::string& path, const std::vector<HostFault>& faults) {
   std::set<std::string> hosts;
   for (const HostFault& fault : faults) hosts.insert(fault.host);
   std::string lines;
@@ -58,7 +58,7 @@ void keep_names(const std::string& path, const std::vector<HostFault>& faults) {
 
 int run_preflight_command(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
-  outlive_failing_writes();
+  ignore_write_signals();
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
     tell(fmt::format("shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs or cannot be reached",
                      expiry.section, expiry.seconds, expiry.key));
@@ -68,7 +68,7 @@ int run_preflight_command(const CommandLine& line) {
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
   require_same_start(*world, "preflight", parsed, &parsed.config);
-  first_agrees(*world, [&] {
+  run_on_first_rank(*world, [&] {
     if (parsed.config.reading_faults.empty()) {
       const int64_t wanted = parsed.integer("ranks", world->size());
       if (wanted != world->size()) {
@@ -76,10 +76,10 @@ int run_preflight_command(const CommandLine& line) {
                         ": the launcher does not match the program's MPI; use mpirun, or srun --mpi=pmix");
       }
     }
-    require_sound(parsed.config, world->size(), Use::train);
+    require_valid(parsed.config, world->size(), Use::train);
     if (parsed.has("bad-hosts")) {
-      require_place_of_names(parsed.text("bad-hosts"));
-      refuse_what_is_written(parsed.text("bad-hosts"));
+      require_writable_host_list(parsed.text("bad-hosts"));
+      refuse_non_empty_file(parsed.text("bad-hosts"));
     }
   });
   const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};
@@ -89,7 +89,7 @@ int run_preflight_command(const CommandLine& line) {
                       section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()),
                                                own && own->seconds > deadline.seconds ? *own : deadline);
                     });
-  first_agrees(*world, [&] {
+  run_on_first_rank(*world, [&] {
     warn_of_binding(session, "preflight", parsed.config.device.kind, parsed.config.device.threads);
     for (const HostFault& host : result.warnings) tell(fmt::format("preflight: warning: {}: {}", host.host, host.what));
     if (result.faults.empty()) {
@@ -99,7 +99,7 @@ int run_preflight_command(const CommandLine& line) {
     for (const HostFault& fault : result.faults) text += fmt::format("\n  {}: {}", fault.host, fault.what);
     if (!text.empty()) text = "hosts are unfit:" + text;
     try {
-      if (parsed.has("bad-hosts")) keep_names(parsed.text("bad-hosts"), result.faults);
+      if (parsed.has("bad-hosts")) write_host_names(parsed.text("bad-hosts"), result.faults);
     } catch (const std::exception& error) {
       text += (text.empty() ? "" : "\n") + std::string("--bad-hosts: ") + error.what();
     }

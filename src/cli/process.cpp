@@ -29,22 +29,22 @@ std::string lines_of(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-void require_sound(const RunConfig& config, int ranks, Use use) {
+void require_valid(const RunConfig& config, int ranks, Use use) {
   std::vector<std::string> faults = find_faults(config, ranks, use);
   const std::vector<std::string> of_tasks = find_task_faults(config);
   faults.insert(faults.end(), of_tasks.begin(), of_tasks.end());
   refuse_faults(faults, "the configuration");
 }
 
-std::vector<GivenValue> given_keys(const RunConfig& config) {
-  std::vector<GivenValue> given;
+std::vector<RankSetting> given_keys(const RunConfig& config) {
+  std::vector<RankSetting> given;
   for (const Option& option : option_table()) given.push_back({option.key, lines_of(option.write(config))});
   return given;
 }
 
 void require_same_start(ControlPlane& world, const std::string& command, const CommandLine& line,
                         const RunConfig* config) {
-  std::vector<GivenValue> given = {{"the command", command}};
+  std::vector<RankSetting> given = {{"the command", command}};
   // preflight itself compares the program's bytes on each host, and names the odd hosts so that a job can leave them
   // out.
   if (command != "preflight") given.push_back({"the program", build_text()});
@@ -57,9 +57,9 @@ void require_same_start(ControlPlane& world, const std::string& command, const C
   given.push_back({"faults of the command line", lines_of(line.faults)});
   if (config != nullptr) {
     given.push_back({"faults of the configuration", lines_of(config->reading_faults)});
-    for (GivenValue& key : given_keys(*config)) given.push_back(std::move(key));
+    for (RankSetting& key : given_keys(*config)) given.push_back(std::move(key));
   }
-  require_given_alike(world, given);
+  require_same_settings(world, given);
 }
 
 int thread_count(int wanted) {
@@ -97,7 +97,7 @@ std::string binding_warning(const std::vector<std::vector<int>>& processors, siz
 }
 
 std::string binding_warning(const MpiSession& session, DeviceChoice device, int threads) {
-  if (is_started_alone() || device == DeviceChoice::cuda || threads > 0) return "";
+  if (is_started_without_launcher() || device == DeviceChoice::cuda || threads > 0) return "";
   return binding_warning(session.local_processors(), processors_of_host().size());
 }
 
@@ -107,11 +107,11 @@ void warn_of_binding(const MpiSession& session, const std::string& command, Devi
   if (!warning.empty()) tell(command + ": warning: " + warning);
 }
 
-void outlive_failing_writes() {
+void ignore_write_signals() {
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
 }
 
-void end_well_where_threads_lack_memory() {
+void handle_thread_memory_exhaustion() {
   // Made now, because later there may be no memory for them.
   static const Error lack = as_error(std::bad_alloc());
   static const std::string message = std::string("\nshiftron: ") + lack.what() + "\n";

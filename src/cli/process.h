@@ -7,14 +7,14 @@
 
 #include "cli/command_line.h"
 #include "core/host.h"
-#include "parallel/given_alike.h"
 #include "parallel/host_communicator.h"
+#include "parallel/same_settings.h"
 #include "train/run_config.h"
 
 namespace shiftron::cli {
 
 // Throws one Error(bad_input) with every fault of the configuration and of the names of its tasks.
-void require_sound(const RunConfig& config, int ranks, Use use);
+void require_valid(const RunConfig& config, int ranks, Use use);
 
 // Throws Error(bad_input) unless all ranks are of one build and were given the same `command` with the same options. It
 // is the first exchange of every command under MPI, before it reads or writes. If the line alone determines `config`,
@@ -23,7 +23,7 @@ void require_same_start(ControlPlane& world, const std::string& command, const C
                         const RunConfig* config = nullptr);
 
 // Every key of the configuration as a value that a rank was given.
-std::vector<GivenValue> given_keys(const RunConfig& config);
+std::vector<RankSetting> given_keys(const RunConfig& config);
 
 // `wanted` if it is > 0, otherwise one for each processor that this process may use; assumes that no other uses them.
 int thread_count(int wanted);
@@ -46,10 +46,10 @@ void warn_of_binding(const MpiSession& session, const std::string& command, Devi
 
 // A reader that leaves (`| head`, a closed terminal) or a limit of file sizes (`ulimit -f`) then makes a write fail
 // instead of ending the process. For commands whose work is worth more than what they print.
-void outlive_failing_writes();
+void ignore_write_signals();
 
 // If a library's thread runs out of memory, its exception cannot be caught, and the process would abort. It then ends
 // with the message and the exit code of a command that runs out of memory.
-void end_well_where_threads_lack_memory();
+void handle_thread_memory_exhaustion();
 
 }  // namespace shiftron::cli

@@ -30,15 +30,15 @@ std::vector<CommandOption> self_test_options() {
       text_option("size", "small|full", "small: only awkward shapes, for machines without a GPU", "full");
   size.choices = {"small", "full"};
   return {device, size,
-          whole_option("threads",
-                       "threads per rank; 0 = the processors it is bound to, divided by the ranks that share them",
-                       between(0, kMostThreads), "0"),
-          whole_option("deadline", "maximum seconds for each part of the test", between(1, 1'000'000), "600"),
+          integer_option("threads",
+                         "threads per rank; 0 = the processors it is bound to, divided by the ranks that share them",
+                         between(0, kMostThreads), "0"),
+          integer_option("deadline", "maximum seconds for each part of the test", between(1, 1'000'000), "600"),
           json_flag()};
 }
 
 int run_self_test_command(const CommandLine& line) {
-  outlive_failing_writes();
+  ignore_write_signals();
   if (!kHasCuda && line.text("device") == "cuda") {
     throw_bad_input(
         "this build does not support CUDA; to build one that does: cmake --preset cuda && cmake --build --preset cuda "
@@ -73,7 +73,7 @@ int run_self_test_command(const CommandLine& line) {
   };
   const SelfTestReport report = run_self_test(options, *world);
   progress.reset();
-  first_agrees(*world, [&] {
+  run_on_first_rank(*world, [&] {
     if (line.has("json")) {
       nlohmann::ordered_json json = {{"version", version_text()}};
       json.update(to_json(report));

@@ -29,7 +29,7 @@ void write_to_stdout(const std::string& text) {
   }
 }
 
-bool reader_of_stdout_has_left() {
+bool stdout_reader_is_gone() {
   pollfd pipe{STDOUT_FILENO, POLLOUT, 0};
   return poll(&pipe, 1, 0) == 1 && (pipe.revents & (POLLERR | POLLHUP)) != 0;
 }

@@ -31,6 +31,6 @@ class PrintableStdout {
 };
 
 // Can be asked at any time about a pipe or a socket; errno says so only at the first write that fails.
-bool reader_of_stdout_has_left();
+bool stdout_reader_is_gone();
 
 }  // namespace shiftron::cli

@@ -75,7 +75,7 @@ int run_status(const CommandLine& line) {
       status = status_of(directory, reader);
     } catch (const std::exception& error) {
       if (!line.has("follow") || !status || !may_pass(error)) throw;  // the first look reports errors
-      if (reader_of_stdout_has_left()) return 0;
+      if (stdout_reader_is_gone()) return 0;
       tell(std::string("shiftron: ") + error.what() + "; --follow tries again");
       continue;
     }
@@ -88,7 +88,7 @@ int run_status(const CommandLine& line) {
     }
     using State = RunStatus::State;
     const bool over = status->state == State::done || status->state == State::failed;
-    if (!line.has("follow") || over || !std::cout.flush() || reader_of_stdout_has_left()) return 0;
+    if (!line.has("follow") || over || !std::cout.flush() || stdout_reader_is_gone()) return 0;
   }
 }
 

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/export_under_way.h"
+#include "checkpoint/unfinished_export.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/print_json.h"
@@ -25,8 +25,8 @@ std::vector<CommandOption> options_of_tokenizer_train() {
   CommandOption kind = text_option("kind", "KIND", "bpe or unigram", training.kind);
   kind.choices = {"bpe", "unigram"};
   return {input_files(),
-          required(whole_option("vocab", "vocabulary size, including 256 bytes, newline, end of document and unknown",
-                                between(1, kMostVocab))),
+          required(integer_option("vocab", "vocabulary size, including 256 bytes, newline, end of document and unknown",
+                                  between(1, kMostVocab))),
           required(text_option("output", "FILE", "tokenizer model to write; an existing one is replaced")),
           kind,
           document_separator(),
@@ -34,10 +34,10 @@ std::vector<CommandOption> options_of_tokenizer_train() {
           real_option("character-coverage",
                       "fraction of the text's characters that get a token of their own; the rest is encoded as bytes",
                       between(kLeastCoverage, 1), "0.9995"),
-          whole_option("sample-bytes",
-                       "maximum size of the training text in bytes; of more text, an evenly spread sample of about "
-                       "this size is used",
-                       at_least(4096), std::to_string(training.sample_bytes)),
+          integer_option("sample-bytes",
+                         "maximum size of the training text in bytes; of more text, an evenly spread sample of about "
+                         "this size is used",
+                         at_least(4096), std::to_string(training.sample_bytes)),
           flag("verbose", "print the log of the tokenizer's trainer"),
           json_flag()};
 }
@@ -47,7 +47,7 @@ bool is_tokenizer(const std::string& path) {
     Tokenizer::load(path);
     return true;
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    rethrow_system_error(error);
     return false;
   }
 }
@@ -78,8 +78,8 @@ int train(const CommandLine& line) {
   }
   training.quiet = !line.has("verbose");
   check_output(output, inputs);
-  outlive_failing_writes();
-  end_well_where_threads_lack_memory();
+  ignore_write_signals();
+  handle_thread_memory_exhaustion();
   const Tokenizer tokenizer(Tokenizer::train(training), output);
   write_file_durably(output, tokenizer.model_bytes());
   if (line.has("json")) {
@@ -97,7 +97,7 @@ int train(const CommandLine& line) {
 std::vector<CommandOption> inspect_options() {
   CommandOption file = required(text_option("file", "FILE", "tokenizer model; --file can be omitted"));
   file.bare = true;
-  return {file, whole_option("pieces", "list the first N tokens", between(0, kMostVocab), "0"),
+  return {file, integer_option("pieces", "list the first N tokens", between(0, kMostVocab), "0"),
           text_option("text", "TEXT", "show how this text is split into tokens"), json_flag()};
 }
 
@@ -146,10 +146,10 @@ std::vector<CommandOption> export_options() {
 }
 
 int export_files(const CommandLine& line) {
-  outlive_failing_writes();
+  ignore_write_signals();
   const Tokenizer tokenizer = Tokenizer::load(line.text("file"));
   const auto files = hugging_face_tokenizer(tokenizer);
-  ExportUnderWay place(line.text("output"));
+  UnfinishedExport place(line.text("output"));
   for (const auto& [name, bytes] : files) write_file_durably(place.directory() + "/" + name, bytes);
   place.finish([&] {
     for (const auto& [name, bytes] : files) {

@@ -25,7 +25,7 @@
 #include "parallel/launcher.h"
 #include "parallel/watchdog.h"
 #include "train/batches.h"
-#include "train/device_room.h"
+#include "train/device_memory.h"
 #include "train/layout_picture.h"
 #include "train/rank_kinds.h"
 #include "train/run_report.h"
@@ -42,9 +42,9 @@ constexpr double kLatestTime = 4'102'444'800;  // the end of the year 2099
 std::vector<CommandOption> options_of_train() {
   return {
       flag("dry-run", "do not train: print the plan, that is memory per rank and category, and communication per axis"),
-      whole_option("ranks",
-                   "number of ranks in the dry run (default: as many as were started; if only one, tp * cp * pp)",
-                   between(1, kMostRanks)),
+      integer_option("ranks",
+                     "number of ranks in the dry run (default: as many as were started; if only one, tp * cp * pp)",
+                     between(1, kMostRanks)),
       flag("to-start",
            "in the dry run, also check what only a start needs: the keys for data and the run's directory, a device "
            "that this build supports, readable task files"),
@@ -52,8 +52,9 @@ std::vector<CommandOption> options_of_train() {
       text_option("draw", "FILE",
                   "draw the pipeline schedule, what each stage does when, as SVG (with --dry-run); an existing drawing "
                   "is replaced"),
-      whole_option("end-time", "when the job ends, in seconds since 1970: the run saves and exits with code 75 in time",
-                   between(1, kLatestTime)),
+      integer_option("end-time",
+                     "when the job ends, in seconds since 1970: the run saves and exits with code 75 in time",
+                     between(1, kLatestTime)),
       flag("profile", "time every kernel after the first step, and print a table for rank 0 at the end")};
 }
 
@@ -116,13 +117,13 @@ std::vector<std::string> directories_of(const std::vector<DataSource>& sources) 
 }
 
 // `hosts`: those of all started ranks; `threads`: what this rank would have.
-void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int threads) {
+void report_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int threads) {
   const RunConfig& config = parsed.config;
   const auto started = static_cast<int64_t>(hosts.size());
-  const int64_t usual = started > 1 ? started : smallest_ranks(config.parallel);
+  const int64_t usual = started > 1 ? started : minimum_ranks(config.parallel);
   const int ranks = static_cast<int>(parsed.integer("ranks", usual));
   const bool to_start = parsed.has("to-start");
-  require_sound(config, ranks, to_start ? Use::train : Use::dry_run);
+  require_valid(config, ranks, to_start ? Use::train : Use::dry_run);
   if (to_start) require_task_items(config);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
@@ -153,7 +154,7 @@ int dry_run(const ParsedConfig& parsed) {
   require_same_start(*world, "train", parsed, &parsed.config);
   const std::vector<std::string> hosts = world->gather_text(host_name(), 0);
   const int threads = share_of(session, parsed.config.device.threads).threads;
-  first_agrees(*world, [&] { tell_plan(parsed, hosts, threads); });
+  run_on_first_rank(*world, [&] { report_plan(parsed, hosts, threads); });
   return 0;
 }
 
@@ -178,7 +179,7 @@ std::string text_of(const Watchdog::Expiry& expiry, const std::string& rank) {
 }
 
 // A start that is refused before it has opened the run's directory leaves a line in the events of an existing run.
-void note_refusal(const RunConfig& config, int rank, const std::string& message, ExitCode code) {
+void record_refused_start(const RunConfig& config, int rank, const std::string& message, ExitCode code) {
   const std::string& directory = config.output.directory;
   if (message.empty() || code != ExitCode::bad_input || !std::filesystem::exists(directory + "/events.jsonl")) return;
   Events(directory, rank).write("refused", {{"code", static_cast<int>(code)}, {"error", message}});
@@ -186,15 +187,15 @@ void note_refusal(const RunConfig& config, int rank, const std::string& message,
 
 // Reports a failure to the log, the events and the other ranks; if ranks fail with the same error, only the first
 // reports it. Throws an Error that main() does not print again.
-[[noreturn]] void tell_failure(Log& log, const Events& events, MpiSession& session, const std::string& message,
-                               ExitCode code) {
+[[noreturn]] void report_failure(Log& log, const Events& events, MpiSession& session, const std::string& message,
+                                 ExitCode code) {
   if (message.empty()) throw Error("", code);
   if (!events.write_failure(static_cast<int>(code), message)) {
     if (log.rank() != 0) log.info("error, also reported by another rank: " + message);
-    leave_to_another(code);
+    end_without_report(code);
   }
   log.error(log.rank() == 0 ? message : message + " (on " + host_name() + ")");  // the log's lines carry the rank
-  session.tell_failure(static_cast<int>(code));
+  session.report_failure(static_cast<int>(code));
   throw Error("", code);
 }
 
@@ -205,9 +206,9 @@ int run_train(const CommandLine& line) {
     if (parsed.has(option)) throw_bad_input("--", option, " only applies to a plan; add --dry-run");
   }
   const RunConfig& config = parsed.config;
-  outlive_failing_writes();
-  const bool launched = !is_started_alone();
-  hold_stop_signals(launched);
+  ignore_write_signals();
+  const bool launched = !is_started_without_launcher();
+  block_stop_signals(launched);
   // Whatever watches must outlive MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;
   Events events;
@@ -217,9 +218,9 @@ int run_train(const CommandLine& line) {
   const std::unique_ptr<HostCommunicator> world = session.world();
   try {
     require_same_start(*world, "train", parsed, &config);
-    first_agrees(*world, [&] { require_sound(config, world->size(), Use::train); });
+    run_on_first_rank(*world, [&] { require_valid(config, world->size(), Use::train); });
   } catch (const Error& error) {
-    note_refusal(config, world->rank(), error.what(), error.code());
+    record_refused_start(config, world->rank(), error.what(), error.code());
     throw;
   }
 
@@ -234,9 +235,9 @@ int run_train(const CommandLine& line) {
                           {"under_way", expiry.under_way},
                           {"fault", expiry.fault}});
     events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}, {"error", message}});
-    if (expiry.for_files) session.tell_failure(static_cast<int>(ExitCode::hang));  // the others do not find this hang
+    if (expiry.for_files) session.report_failure(static_cast<int>(ExitCode::hang));  // the others do not find this hang
   });
-  session.hear_failures(
+  session.listen_for_failures(
       [&](int peer, int code) {
         log.info(fmt::format("this rank stops because rank {} ended with code {}", peer, code));
         std::_Exit(code);
@@ -281,14 +282,14 @@ int run_train(const CommandLine& line) {
     return static_cast<int>(code);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
-    if (!events.writes()) note_refusal(config, rank, error.what(), error.code());
-    tell_failure(log, events, session, error.what(), error.code());
+    if (!events.writes()) record_refused_start(config, rank, error.what(), error.code());
+    report_failure(log, events, session, error.what(), error.code());
   }
 }
 
 int run_dump(const CommandLine& line) {
   const RunConfig config = read_config(line);
-  validate(config, smallest_ranks(config.parallel), Use::dump);  // every layout reads the same batches
+  validate(config, minimum_ranks(config.parallel), Use::dump);  // every layout reads the same batches
   std::cout << dump_step(config, line.integer("step")) << "\n";
   return 0;
 }
@@ -310,7 +311,7 @@ std::vector<Command> train_commands() {
            "dump",
            "prints the ids, targets and document starts of a training step as JSON",
            "--config RUN/config.conf --step S",
-           {required(whole_option("step", "number of the step, from 1", between(1, kLargestCount)))},
+           {required(integer_option("step", "number of the step, from 1", between(1, kLargestCount)))},
            true,
            run_dump,
            "shiftron data dump --config run/config.conf --step 1"}};

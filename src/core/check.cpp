@@ -19,7 +19,7 @@ Error as_error(const std::exception& exception) {
     const char* advice = advice_on(number);
     const std::string what = error->path1().string() + ": " + error->code().message();
     return Error(what + (*advice != 0 ? advice : "; check the path"),
-                 is_of_the_path(number) ? ExitCode::bad_input : ExitCode::crash);
+                 is_path_error(number) ? ExitCode::bad_input : ExitCode::crash);
   }
   return Error(exception.what(), ExitCode::crash);
 }

@@ -21,8 +21,8 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/host.h"
-#include "core/quiet_thread.h"
 #include "core/system_error.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron {
 namespace {
@@ -33,7 +33,7 @@ constexpr int kMostTries = 1000;
 
 [[noreturn]] void throw_cannot_write(const std::string& path, int error) {
   const std::string what = detail::concatenate("cannot write ", path, ": ", std::strerror(error), advice_on(error));
-  if (error == ENOSPC || error == EDQUOT) throw NoRoomForLock(what, ExitCode::crash);
+  if (error == ENOSPC || error == EDQUOT) throw NoSpaceForLock(what, ExitCode::crash);
   throw_crash(what);
 }
 
@@ -166,12 +166,12 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& ad
                              const Timing& timing)
     : directory_(directory), folder_(directory + "/" + kName), timing_(timing) {
   std::minstd_rand random(std::random_device{}());
-  for (int tries = 1; !try_to_take(advice, tell); ++tries) {  // another process came or went in the meantime
+  for (int tries = 1; !try_acquire(advice, tell); ++tries) {  // another process came or went in the meantime
     if (tries == kMostTries) throw_crash("cannot lock ", directory, ": other processes keep changing ", folder_);
     sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
   }
   try {
-    toucher_ = quiet_thread([this] { keep_touching(); });
+    toucher_ = thread_without_signals([this] { keep_touching(); });
   } catch (...) {
     give_up();
     throw;
@@ -188,7 +188,7 @@ DirectoryLock::~DirectoryLock() {
   give_up();
 }
 
-bool DirectoryLock::left_by_the_dead(const std::string& directory) {
+bool DirectoryLock::has_dead_holder(const std::string& directory) {
   const std::string folder = directory + "/" + kName;
   const std::set<int64_t> numbers = numbers_in(folder);
   if (numbers.empty()) return false;
@@ -202,7 +202,7 @@ void DirectoryLock::give_up() {
   ::rmdir(folder_.c_str());  // fails while the folder has other files
 }
 
-bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
+bool DirectoryLock::try_acquire(const std::string& advice, const Tell& tell) {
   if (::mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) throw_cannot_write(folder_, errno);
   const std::set<int64_t> dead = numbers_in(folder_);
   for (const int64_t number : dead) {

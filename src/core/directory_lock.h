@@ -12,7 +12,7 @@
 namespace shiftron {
 
 // No room on the disk, or in the quota, for the lock of a directory that no live process holds.
-class NoRoomForLock : public Error {
+class NoSpaceForLock : public Error {
  public:
   using Error::Error;
 };
@@ -30,7 +30,7 @@ class DirectoryLock {
   using Tell = std::function<void(const std::string& message)>;
 
   // `directory` must exist. If it is held: Error(bad_input) with the holder's host, process and start time, followed by
-  // `advice`. If it cannot be written: Error(crash), on a full disk NoRoomForLock. `tell` is called before a longer
+  // `advice`. If it cannot be written: Error(crash), on a full disk NoSpaceForLock. `tell` is called before a longer
   // wait for a touch.
   DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell)
       : DirectoryLock(directory, advice, tell, Timing{}) {}
@@ -43,7 +43,7 @@ class DirectoryLock {
   std::string path() const;                      // of this process's lock file
 
   // Whether the last holder was a process of this host that has ended; false if that cannot be determined from here.
-  static bool left_by_the_dead(const std::string& directory);
+  static bool has_dead_holder(const std::string& directory);
 
   enum class Hold { held, taken, removed };
   // taken: by another process, which saw no touch by this one; nothing may be written. removed: somebody deleted the
@@ -54,7 +54,7 @@ class DirectoryLock {
 
  private:
   void give_up();  // removes the file; the toucher must have ended
-  bool try_to_take(const std::string& advice, const Tell& tell);
+  bool try_acquire(const std::string& advice, const Tell& tell);
   bool create(const std::string& path);
   Hold look_unlocked() const;
   void keep_touching();

@@ -24,7 +24,7 @@ constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves less t
 
 [[noreturn]] void throw_system_error(const std::string& action, const std::string& path, int error) {
   const std::string message = "cannot " + action + " " + path + ": " + std::strerror(error) + advice_on(error);
-  if (is_of_the_system(error)) throw SystemError(message);
+  if (is_system_error(error)) throw SystemError(message);
   throw_crash(message);
 }
 
@@ -37,7 +37,7 @@ int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
 }
 
 // The end of a chain of links; the path itself if it is not a link. The target need not exist.
-std::string behind_links(std::string path) {
+std::string resolve_links(std::string path) {
   constexpr int kMostLinks = 40;  // the kernel's limit
   for (int links = 0;; ++links) {
     std::error_code error;
@@ -79,7 +79,7 @@ FileDescriptor FileDescriptor::open_for_reading(const std::string& path) {
     if (error == ENOENT || error == EACCES || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
       if (error != EACCES) refuse_lost_link(path, ExitCode::bad_input);
       const std::string message = "cannot open " + path + ": " + std::strerror(error) + advice_on(error);
-      if (is_of_the_system(error)) throw SystemError(message, ExitCode::bad_input);
+      if (is_system_error(error)) throw SystemError(message, ExitCode::bad_input);
       throw_bad_input(message);
     }
     throw_system_error("open", path, error);
@@ -275,7 +275,7 @@ void write_file_durably(const std::string& path, std::string_view bytes) {
   const bool there = ::stat(path.c_str(), &status) == 0;
   const mode_t permissions = status.st_mode & 07777;
   if (there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return write_through(path, bytes);
-  const std::string target = behind_links(path);
+  const std::string target = resolve_links(path);
   const std::string temporary = target + kTemporary + std::to_string(::getpid());
   try {
     ::unlink(temporary.c_str());

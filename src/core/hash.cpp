@@ -25,8 +25,8 @@ struct FreeState {
 // The library leaves the upper halves of vector registers in use (xxHash 0.8.1). Until they are cleared, code without
 // AVX on Intel processors waits for the previous result in each register: initializing weights took 6 times as long
 // after a hash.
-struct VectorsBehindHash {
-  ~VectorsBehindHash() {
+struct ClearVectorsAfterHash {
+  ~ClearVectorsAfterHash() {
 #ifdef SHIFTRON_XXHASH_DISPATCH
     if (__builtin_cpu_supports("avx")) clear_upper_halves();
 #endif
@@ -41,12 +41,12 @@ struct HashStream::State {
 };
 
 uint64_t xxh3_64(const void* data, size_t bytes, uint64_t seed) {
-  const VectorsBehindHash clear;
+  const ClearVectorsAfterHash clear;
   return XXH3_64bits_withSeed(data, bytes, seed);
 }
 
 Hash128 xxh3_128(const void* data, size_t bytes) {
-  const VectorsBehindHash clear;
+  const ClearVectorsAfterHash clear;
   const XXH128_hash_t hash = XXH3_128bits(data, bytes);
   return {hash.low64, hash.high64};
 }
@@ -71,17 +71,17 @@ HashStream::HashStream(HashStream&&) noexcept = default;
 HashStream& HashStream::operator=(HashStream&&) noexcept = default;
 
 void HashStream::update(const void* data, size_t bytes) {
-  const VectorsBehindHash clear;
+  const ClearVectorsAfterHash clear;
   XXH3_128bits_update(state_->state.get(), data, bytes);
 }
 
 uint64_t HashStream::digest_64() const {
-  const VectorsBehindHash clear;
+  const ClearVectorsAfterHash clear;
   return XXH3_64bits_digest(state_->state.get());
 }
 
 Hash128 HashStream::digest_128() const {
-  const VectorsBehindHash clear;
+  const ClearVectorsAfterHash clear;
   const XXH128_hash_t hash = XXH3_128bits_digest(state_->state.get());
   return {hash.low64, hash.high64};
 }

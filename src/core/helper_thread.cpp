@@ -3,14 +3,14 @@
 
 #include <utility>
 
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron {
 
 HelperThread::HelperThread(bool threaded) {
   if (!threaded) return;
   try {
-    thread_ = quiet_thread([this] { serve(); });
+    thread_ = thread_without_signals([this] { serve(); });
   } catch (const Error&) {  // the caller does the work
   }
 }

@@ -77,12 +77,12 @@ constexpr GroupNames kMemoryNames[] = {
 
 }  // namespace
 
-std::optional<HostRoom> host_room(const std::string& root) {
+std::optional<HostMemoryInfo> host_memory_info(const std::string& root) {
   const std::string host = root + "/proc/meminfo";
   const auto kibibytes = [&](const char* name) { return number_of(host, name); };
   const std::optional<int64_t> available = kibibytes("MemAvailable:"), total = kibibytes("MemTotal:");
   if (!available || !total) return {};
-  HostRoom room{.total = *total << 10};
+  HostMemoryInfo room{.total = *total << 10};
   int64_t memory = *available << 10, swap = kibibytes("SwapFree:").value_or(0) << 10, together = memory + swap;
   for (const fs::path& group : groups_of("memory", root)) {
     for (const GroupNames& names : kMemoryNames) {
@@ -132,7 +132,7 @@ void raise_open_files() {
 }
 
 bool has_memory(int64_t bytes) {
-  if (const std::optional<HostRoom> room = host_room(); room && bytes > room->available) return false;
+  if (const std::optional<HostMemoryInfo> room = host_memory_info(); room && bytes > room->available) return false;
   const auto size = static_cast<size_t>(bytes);
   void* const mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return false;

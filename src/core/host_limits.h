@@ -7,13 +7,13 @@
 
 namespace shiftron {
 
-struct HostRoom {
+struct HostMemoryInfo {
   int64_t available = 0, total = 0;  // bytes
 };
 
 // Of the host or of the tightest control group, whichever leaves less; cached files, and swap that this process may
 // use, count as available. Nothing if the system does not report it. The system's files are read below `root`.
-std::optional<HostRoom> host_room(const std::string& root = "");
+std::optional<HostMemoryInfo> host_memory_info(const std::string& root = "");
 
 // Processor time that the tightest control group gives its processes, this one among them, as a number of processors,
 // rounded up (cpu.max, cpu.cfs_quota_us); 0 if none limits it.

@@ -19,7 +19,9 @@
 namespace shiftron {
 namespace {
 
-int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t round_up(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // Gap between tensors of an arena, which nothing may write to.
 #ifdef SHIFTRON_ADDRESS_SANITIZER
@@ -99,9 +101,13 @@ void Buffer::free() {
   bytes_ = 0;
 }
 
-Buffer::~Buffer() { free(); }
+Buffer::~Buffer() {
+  free();
+}
 
-Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+Buffer::Buffer(Buffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
@@ -131,7 +137,7 @@ Buffer staging_buffer(Stream& stream, int64_t bytes) {
 Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike)
     : stream_(&stream),
       name_(name),
-      alike_(alike),
+      copies_(alike),
       category_(std::move(category)),
       record_(std::make_unique<ArenaRecord>()) {
   if (stream.device != DeviceKind::meta) {
@@ -162,13 +168,12 @@ Tensor Arena::allocate(DType dtype, Shape shape) {
   const int64_t bytes = round_up(shape.count() * size_of(dtype)) + kRedZone;
   CHECK(planned || used_ + bytes <= capacity_, "arena ", name_, " was planned with ", capacity_, " bytes; ", used_,
         " are in use, and ", shape.text(), " needs ", bytes, " more");
-  Tensor tensor =
-      planned ? Tensor(nullptr, dtype, shape, DeviceKind::meta) : buffer_.tensor(used_, dtype, shape);
+  Tensor tensor = planned ? Tensor(nullptr, dtype, shape, DeviceKind::meta) : buffer_.tensor(used_, dtype, shape);
   open(used_, tensor.bytes());
   used_ += bytes;
   peak_since_release_ = std::max(peak_since_release_, used_);
   if (used_ > peak_) {
-    if (planned) stream_->ledger->add_memory(category_, alike_ * (used_ - peak_));
+    if (planned) stream_->ledger->add_memory(category_, copies_ * (used_ - peak_));
     peak_ = used_;
   }
   record_->stamps.push_back(++record_->made);
@@ -207,7 +212,8 @@ void Arena::close([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes
   char* const first = static_cast<char*>(buffer_.tensor(begin, DType::uint8, {bytes}).raw());
   if (stream_->device == DeviceKind::cuda) {
     if constexpr (kHasCuda) {
-      if (std::uncaught_exceptions() == 0) cuda::fill_undefined(*stream_->cuda, first, bytes);  // else the GPU may be lost
+      if (std::uncaught_exceptions() == 0)
+        cuda::fill_undefined(*stream_->cuda, first, bytes);  // else the GPU may be lost
     }
     return;
   }

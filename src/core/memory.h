@@ -56,7 +56,7 @@ class Arena {
   int64_t release();  // releases everything: all views become stale; returns the peak since the last release
   // Whether the tensor is this arena's and outlives the open scopes.
   bool keeps(const ConstTensor& tensor) const {
-    return tensor.lies_below(*record_, scopes_.empty() ? SIZE_MAX : scopes_.front());
+    return tensor.is_below(*record_, scopes_.empty() ? SIZE_MAX : scopes_.front());
   }
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }
@@ -73,7 +73,7 @@ class Arena {
   int64_t used_ = 0;
   int64_t peak_ = 0;
   int64_t peak_since_release_ = 0;
-  int64_t alike_;
+  int64_t copies_;
   std::string category_;
   Buffer buffer_;
   std::unique_ptr<ArenaRecord> record_;

@@ -51,7 +51,7 @@ void* allocate(DeviceKind kind, int64_t bytes) {
 
 std::string memory_text() {
   try {
-    const DeviceRoom room = device_room();
+    const DeviceMemoryInfo room = device_memory();
     return detail::concatenate(room.available, " of the GPU's ", room.total, " bytes are free");
   } catch (const Error&) {
     return "";  // another fault is being reported
@@ -67,7 +67,7 @@ void release(DeviceKind kind, void* data) noexcept {
   }
 }
 
-DeviceRoom device_room() {
+DeviceMemoryInfo device_memory() {
   size_t available = 0, total = 0;
   check_call(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
   return {.available = static_cast<int64_t>(available), .total = static_cast<int64_t>(total)};

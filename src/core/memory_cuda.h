@@ -13,10 +13,10 @@ std::string memory_text();  // how much of the calling thread's GPU is left; emp
 void release(DeviceKind kind, void* data) noexcept;  // everything that uses it must be done
 
 // Bytes of the calling thread's device.
-struct DeviceRoom {
+struct DeviceMemoryInfo {
   int64_t available = 0, total = 0;
 };
-DeviceRoom device_room();
+DeviceMemoryInfo device_memory();
 
 // NaN in every floating type, in the stream's order.
 void fill_undefined(const CudaContext& context, void* data, int64_t bytes);

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron {
 
@@ -34,7 +34,8 @@ class OrderedWork {
   // threads: workers, in addition to the caller, which only takes; if ≤ 1, or if none can be started, the caller does
   // all the work. Waiting items have `most` bytes in total, including their own sizes; a heavier item waits alone.
   OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
-    if (threads > 1) workers_ = quiet_threads(static_cast<size_t>(threads), [this, work = steps_.work] { run(work); });
+    if (threads > 1)
+      workers_ = threads_without_signals(static_cast<size_t>(threads), [this, work = steps_.work] { run(work); });
   }
   ~OrderedWork() {
     {

@@ -8,7 +8,7 @@ Turns*& Turns::of_this_thread() {
   return turns;
 }
 
-bool let_others_run(const std::function<bool()>& ready) {
+bool yield_to_other_operations(const std::function<bool()>& ready) {
   Turns* turns = Turns::of_this_thread();
   if (turns == nullptr) return false;
   turns->give(ready);

@@ -30,15 +30,15 @@ class Queue {
   virtual std::shared_ptr<Mark> mark(bool timed = false) = 0;
   // What is enqueued from now on runs after the mark, of this queue or another.
   virtual void wait(std::shared_ptr<Mark> mark) = 0;
-  // Discards what has not begun and returns when nothing of this queue runs any more: let_others_run() throws in an
-  // operation that waits. Its marks fail.
+  // Discards what has not begun and returns when nothing of this queue runs any more: yield_to_other_operations()
+  // throws in an operation that waits. Its marks fail.
   virtual void drop() noexcept = 0;
 };
 
 // Inside an operation of a queue: yields to other operations and returns true when the operation may continue, after
 // ready() (if given; any thread may call it) returned true. Elsewhere: returns false at once. An operation that waits
 // for a peer calls this in a loop instead of sleeping.
-bool let_others_run(const std::function<bool()>& ready = {});
+bool yield_to_other_operations(const std::function<bool()>& ready = {});
 
 // Set around the operations of a queue by the code that runs them on the calling thread.
 class Turns {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron {
 
@@ -20,7 +20,7 @@ void share_tasks(int64_t tasks, int64_t threads, const Body& body) {
     for (int64_t task = next++; task < tasks; task = next++) body(task);
   };
   const int64_t helpers = std::max<int64_t>(0, std::min(tasks, threads) - 1);
-  std::vector<std::thread> started = quiet_threads(static_cast<size_t>(helpers), work);
+  std::vector<std::thread> started = threads_without_signals(static_cast<size_t>(helpers), work);
   work();
   for (std::thread& thread : started) thread.join();
 }

@@ -42,7 +42,7 @@ class CudaProducts;
 class CudaAttention;
 struct CudaContext {
   CUstream_st* stream = nullptr;
-  CudaProducts* products = nullptr;  // of cuBLASLt: handle, workspace, and the choice for each shape
+  CudaProducts* products = nullptr;    // of cuBLASLt: handle, workspace, and the choice for each shape
   CudaAttention* attention = nullptr;  // of cuDNN: handle, and the choice for each shape
   bool deterministic = false;          // the stream's
   int64_t most_shared = 0;             // bytes of shared memory that a block may be given
@@ -72,7 +72,7 @@ void do_in(Stream& stream, Function function) {
 
 // Calls body(0) … body(count − 1), which all do the same amount of work; on meta body(0) stands for all of them.
 template <typename Body>
-void for_each_alike(Stream& stream, int64_t count, Body body) {
+void for_each_identical(Stream& stream, int64_t count, Body body) {
   const int64_t called = stream.device == DeviceKind::meta ? std::min<int64_t>(count, 1) : count;
   if (called == 0) return;
   const Ledger::Repeat repeat(*stream.ledger, count / called);

@@ -48,17 +48,17 @@ const char* advice_on(int error) {
   }
 }
 
-bool is_of_the_path(int error) {
+bool is_path_error(int error) {
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG || error == EEXIST ||
          error == EISDIR || error == EACCES || error == EPERM || error == EROFS;
 }
 
 // Network file systems report many numbers, so everything else counts.
-bool is_of_the_system(int error) {
+bool is_system_error(int error) {
   const bool is_denied = error == EACCES || error == EPERM,
-             is_of_room = error == ENOSPC || error == EDQUOT || error == EFBIG;
+             is_space_error = error == ENOSPC || error == EDQUOT || error == EFBIG;
   const bool is_no_file = error == ENXIO || error == EINVAL;  // a socket, a name that no file can have
-  return is_denied || !(is_of_the_path(error) || is_of_room || is_no_file);
+  return is_denied || !(is_path_error(error) || is_space_error || is_no_file);
 }
 
 }  // namespace shiftron

@@ -16,16 +16,16 @@ class SystemError : public Error {
 
 // For code that turns Errors into other errors about a file's content: rethrows a failure of the machine as
 // Error(crash).
-inline void pass_on_refusal(const Error& error) {
+inline void rethrow_system_error(const Error& error) {
   if (dynamic_cast<const SystemError*>(&error) != nullptr) throw SystemError(error.what());
 }
 
 // Whether a failed call with this errno might succeed on another path: this one leads nowhere or is not permitted.
-bool is_of_the_path(int error);
+bool is_path_error(int error);
 
 // Whether a failed call with this errno is a SystemError: denied permission, or what concerns neither the path nor
 // space.
-bool is_of_the_system(int error);
+bool is_system_error(int error);
 
 // Advice to append to a message; "" if there is none.
 const char* advice_on(int error);

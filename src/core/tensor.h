@@ -98,7 +98,7 @@ class ConstTensor {
   int64_t count() const { return shape_.count(); }
   int64_t bytes() const { return count() * size_of(dtype_); }
   bool contiguous() const;
-  void check_alive() const;  // throws if the view's arena was rewound below it
+  void check_alive() const;                              // throws if the view's arena was rewound below it
   void pin(const std::shared_ptr<Pending>& user) const;  // the arena reuses the memory only after `user`
 
   const void* raw() const { return data_; }
@@ -109,12 +109,10 @@ class ConstTensor {
 
   ConstTensor rows(int64_t begin, int64_t count) const { return slice(0, begin, count); }
   ConstTensor slice(int dim, int64_t begin, int64_t count) const;
-  ConstTensor view(Shape shape) const;                // contiguous only
+  ConstTensor view(Shape shape) const;                         // contiguous only
   ConstTensor split_last(int64_t outer, int64_t inner) const;  // [.., outer·inner] → [.., outer, inner], any row stride
-  ConstTensor merge_last() const;                     // the inverse; needs the last two dims adjacent
-  bool lies_below(const ArenaRecord& record, size_t place) const {
-    return record_ == &record && place_ < place;
-  }
+  ConstTensor merge_last() const;                              // the inverse; needs the last two dims adjacent
+  bool is_below(const ArenaRecord& record, size_t place) const { return record_ == &record && place_ < place; }
   void bind(ArenaRecord* record);  // the last tensor allocated there
 
  protected:
@@ -161,16 +159,34 @@ struct InOut {
 
 template <typename T>
 struct DTypeOf;
-template <> struct DTypeOf<double> { static constexpr DType value = DType::float64; };
-template <> struct DTypeOf<float> { static constexpr DType value = DType::float32; };
-template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bfloat16; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::int64; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::int32; };
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::float64;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::float32;
+};
+template <>
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::bfloat16;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::int64;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::int32;
+};
 template <>
 struct DTypeOf<uint16_t> {
   static constexpr DType value = DType::uint16;
 };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::uint8; };
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::uint8;
+};
 
 template <typename T>
 const T* ConstTensor::data() const {
@@ -197,6 +213,8 @@ inline int64_t row_offset(const ConstTensor& tensor, int64_t row) {
 }
 
 // The type in which sums over a tensor of `dtype` are accumulated: float64 for float64, otherwise float32.
-inline DType accumulation_type(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
+inline DType accumulation_type(DType dtype) {
+  return dtype == DType::float64 ? DType::float64 : DType::float32;
+}
 
 }  // namespace shiftron

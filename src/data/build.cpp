@@ -71,11 +71,11 @@ class DocumentReader {
     const auto tell = [&](uint64_t bytes) { progress.update(shown = std::clamp(bytes, shown, all)); };
     OrderedWork<Batch> work(options_.threads, static_cast<uint64_t>(std::max(1, options_.threads)) * kTextOfThread,
                             {.work =
-                                 [this, known = KnownWords()](Batch& batch, const auto& tell_bytes) mutable {
+                                 [this, known = KnownWords()](Batch& batch, const auto& report_bytes) mutable {
                                    size_t before = 0;
                                    for (ReadDocument& document : batch.documents) {
                                      encode(
-                                         document, [&](size_t done) { tell_bytes(before + done); }, known);
+                                         document, [&](size_t done) { report_bytes(before + done); }, known);
                                      before += document.text.size();
                                    }
                                  },
@@ -110,7 +110,7 @@ class DocumentReader {
 
  private:
   // On any thread.
-  void encode(ReadDocument& read, const std::function<void(size_t)>& tell_bytes, KnownWords& known) const {
+  void encode(ReadDocument& read, const std::function<void(size_t)>& report_bytes, KnownWords& known) const {
     TokenDocument& document = read.document;
     if (options_.ids) {
       document = parse_ids(read.text, document.where);
@@ -119,7 +119,7 @@ class DocumentReader {
       read.foreign_bytes = count_foreign_bytes(read.text);
       document.text_bytes = static_cast<int64_t>(read.text.size());
       document.is_validation = writer_.is_validation(read.text.data(), read.text.size());
-      encode_text(read, tell_bytes, known);
+      encode_text(read, report_bytes, known);
     }
     if (document.ids.empty()) return;
     writer_.close(document);
@@ -128,17 +128,17 @@ class DocumentReader {
   }
 
   // A prompt and its completion are tokenized separately, as is a prompt that a model continues.
-  void encode_text(ReadDocument& read, const std::function<void(size_t)>& tell_bytes, KnownWords& known) const {
+  void encode_text(ReadDocument& read, const std::function<void(size_t)>& report_bytes, KnownWords& known) const {
     std::vector<int32_t>& ids = read.document.ids;
     const std::string_view text = read.text;
     if (!read.prompt) {
-      ids = tokenizer_->encode(text, tell_bytes, &known);
+      ids = tokenizer_->encode(text, report_bytes, &known);
       return;
     }
-    ids = tokenizer_->encode(text.substr(0, *read.prompt), tell_bytes, &known);
+    ids = tokenizer_->encode(text.substr(0, *read.prompt), report_bytes, &known);
     const size_t prompt = ids.size();
-    const auto tell_more = [&](size_t done) { tell_bytes(*read.prompt + done); };
-    const auto completion = tokenizer_->encode(text.substr(*read.prompt), tell_more, &known);
+    const auto report_more_bytes = [&](size_t done) { report_bytes(*read.prompt + done); };
+    const auto completion = tokenizer_->encode(text.substr(*read.prompt), report_more_bytes, &known);
     ids.insert(ids.end(), completion.begin(), completion.end());
     for (size_t i = 0; i < ids.size(); ++i) {
       const int32_t next = i + 1 < ids.size() ? ids[i + 1] : tokenizer_->end_of_document();

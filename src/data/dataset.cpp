@@ -100,7 +100,7 @@ Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
   try {
     text = read_file(path, kLargestDescription);
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    rethrow_system_error(error);
     if (error.code() != ExitCode::bad_input) throw;  // the machine's fault
     throw_no_dataset(directory, error.what());
   }
@@ -206,7 +206,7 @@ FileDescriptor Dataset::open_whole(size_t shard) const {
     if (bytes != stated) throw_bad_input(path, ": ", bytes, " bytes, but dataset.json says ", stated, kAdvice);
     return file;
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    rethrow_system_error(error);
     throw;
   }
 }

@@ -11,7 +11,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/progress.h"
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 #include "data/documents.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
@@ -105,7 +105,7 @@ class SentenceIterator : public sentencepiece::SentenceIterator {
 class Heartbeat {
  public:
   explicit Heartbeat(const std::string& label)
-      : thread_(quiet_thread([this, label] {
+      : thread_(thread_without_signals([this, label] {
           Progress progress(label, 0, "");
           std::unique_lock lock(mutex_);
           while (!wake_.wait_for(lock, std::chrono::milliseconds(200), [this] { return stop_; })) progress.update(0);
@@ -153,21 +153,21 @@ std::vector<std::string> read_sentences(const TokenizerTraining& training) {
 }
 
 // The number after `phrase` in the trainer's message; -1 if the phrase does not occur.
-int64_t number_behind(const std::string& message, const std::string& phrase) {
+int64_t number_after(const std::string& message, const std::string& phrase) {
   const size_t at = message.find(phrase);
   if (at == std::string::npos) return -1;
   return std::strtoll(message.c_str() + at + phrase.size(), nullptr, 10);
 }
 
 [[noreturn]] void throw_training_failure(const std::string& message, int64_t vocab) {
-  const int64_t most = number_behind(message, "Please set it to a value <= ");
+  const int64_t most = number_after(message, "Please set it to a value <= ");
   if (most >= 0) {
     throw_bad_input("vocab ", vocab, " is larger than this text supports: at most ", most,
                     "; lower --vocab or give more text");
   }
   if (message.find("required_chars") != std::string::npos) {
     throw_bad_input("vocab ", vocab, " is too small for the characters of this text, which need ",
-                    number_behind(message, " vs "), "; raise --vocab or lower --character-coverage");
+                    number_after(message, " vs "), "; raise --vocab or lower --character-coverage");
   }
   throw_bad_input("the tokenizer cannot be trained: ", message);
 }
@@ -214,7 +214,7 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
     const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
     if (!status.ok()) throw_training_failure(status.error_message(), training.vocab);
   } catch (const std::system_error& error) {
-    throw_no_thread(error);
+    throw_thread_start_error(error);
   }
   return model;
 }

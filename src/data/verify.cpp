@@ -248,7 +248,7 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
     try {
       check.run();
     } catch (const SystemError& refusal) {
-      if (result.faults.empty()) pass_on_refusal(refusal);  // otherwise the faults found so far would be lost
+      if (result.faults.empty()) rethrow_system_error(refusal);  // otherwise the faults found so far would be lost
       result.faults.push_back(std::string(refusal.what()) + "; this shard was not verified");
     } catch (const Error& error) {
       check.fault(error.what());

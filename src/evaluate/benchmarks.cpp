@@ -105,7 +105,7 @@ Json configuration_of(const CheckpointModel& model, const BenchmarkOptions& opti
 
 Benchmarks::Benchmarks(const BenchmarkOptions& options, ControlPlane& world) {
   std::string bytes;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (world.rank() != 0) return;
     TaskRegistry registry;
     selection_ = registry.select(options.tasks);
@@ -118,7 +118,7 @@ Benchmarks::Benchmarks(const BenchmarkOptions& options, ControlPlane& world) {
   requests_ = unpacked(world.broadcast_text(bytes, 0));
 }
 
-void Benchmarks::forget_texts() {
+void Benchmarks::release_texts() {
   for (Request& request : requests_) {
     request.context = {};
     request.continuation = {};
@@ -127,7 +127,7 @@ void Benchmarks::forget_texts() {
 
 std::string Benchmarks::warning_of(const std::vector<Answer>& answers, const BenchmarkReport& report) const {
   const std::string of_answers = non_finite(answers);
-  return of_answers.empty() ? too_large(report.rows()) : of_answers;
+  return of_answers.empty() ? infinite_perplexity_note(report.rows()) : of_answers;
 }
 
 std::string Benchmarks::warning_of(const RequestTokens& tokens, int64_t max_length) const {
@@ -159,7 +159,8 @@ std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
     if (!std::isfinite(answers[i].log_likelihood)) requests.push_back(i);
   }
   if (requests.empty()) return "";
-  return told(requests, "answers are not finite, so scores computed from them are meaningless") + "; " + kWhyNotFinite;
+  return told(requests, "answers are not finite, so scores computed from them are meaningless") + "; " +
+         kNonFiniteAdvice;
 }
 
 BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers, const Pieces& pieces) {
@@ -200,7 +201,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   const bool leads = world.rank() == 0;
   Benchmarks benchmarks(options, world);
   ScorerOptions scoring = options.scorer;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (leads && !options.output.empty()) create_directories_durably(options.output);
   });
   if (leads) scoring.name_of = [&](size_t request) { return benchmarks.origin_of(request); };
@@ -209,7 +210,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   {
     Scorer scorer(model, world, share);
     if (!options.output.empty()) scoring.journal = journal_of(options.output, scorer.identity(), benchmarks.requests());
-    all_agree(world, [&] {
+    run_on_all_ranks(world, [&] {
       if (leads && !scoring.journal.empty()) create_directories_durably(scoring.journal);
     });
     const RequestTokens tokens = scorer.tokens(benchmarks.requests(), scoring);
@@ -218,7 +219,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
     facts = facts_of(model, options, scorer.tokenizer(), code_version, began);
   }
   BenchmarkOutcome outcome;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (!leads) return;
     std::optional<Progress> progress;  // one at a time, for each metric with bootstrap errors
     const BenchmarkReport report = benchmarks.report(answers, [&](int64_t done, int64_t all) {

@@ -15,7 +15,7 @@
 namespace shiftron {
 
 struct BenchmarkOptions {
-  std::vector<std::string> tasks{};  // as names_of_tasks() returns them
+  std::vector<std::string> tasks{};  // as split_task_names() returns them
   std::string data{};                // directory of their files
   std::string output{};              // directory for reports, and for a journal until they are written; "": neither
   TaskOptions task{};
@@ -37,7 +37,7 @@ class Benchmarks {
   // Where a request comes from, for messages; on rank 0.
   const std::string& origin_of(size_t request) const { return origins_.at(request); }
   // Frees the texts of requests, once their tokens are known.
-  void forget_texts();
+  void release_texts();
   // On rank 0: the report on the answers to all requests. It owns the tasks until take_back(); `pieces` as in
   // aggregate().
   BenchmarkReport report(const std::vector<Answer>& answers, const Pieces& pieces = {});

@@ -10,7 +10,7 @@
 namespace shiftron {
 
 CheckpointModel open_checkpoint(const std::string& directory) {
-  refuse_other_than_a_step(directory);
+  require_step_directory(directory);
   const Manifest manifest = read_manifest(directory);
   CheckpointModel model{.directory = directory,
                         .manifest_hash = manifest.hash,
@@ -26,7 +26,7 @@ std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::st
                              ", so it belongs to another model");
 }
 
-Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name) {
+Tokenizer tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes, const std::string& name) {
   Tokenizer tokenizer(model_bytes, name);
   if (const std::string fault = vocab_fault(tokenizer, vocab, name); !fault.empty()) {
     throw_bad_input(fault, "; train with model.vocab=", tokenizer.vocab_size(),
@@ -43,8 +43,8 @@ Tokenizer tokenizer_of(const CheckpointModel& model) {
                                 : state.without_tokenizer;
     throw_bad_input(model.directory, " has no tokenizer: ", why);
   }
-  return tokenizer_within(model.config.model.vocab, model.content.tokenizer_model,
-                          model.directory + "/" + kTokenizerName);
+  return tokenizer_for_vocab(model.config.model.vocab, model.content.tokenizer_model,
+                             model.directory + "/" + kTokenizerName);
 }
 
 }  // namespace shiftron

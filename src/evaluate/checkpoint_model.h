@@ -10,7 +10,7 @@
 namespace shiftron {
 
 // Ends a message about a number that is not finite.
-inline constexpr const char* kWhyNotFinite =
+inline constexpr const char* kNonFiniteAdvice =
     "a weight is not finite, or train.precision is too low; `shiftron checkpoint export` names such a weight";
 
 struct CheckpointModel {
@@ -29,7 +29,7 @@ std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::st
 
 // The tokenizer in `model_bytes`, which messages call `name`. Throws Error(bad_input) if it has more than `vocab`
 // tokens.
-Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name);
+Tokenizer tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes, const std::string& name);
 
 // Throws Error(bad_input) if the step has no tokenizer, or one with more tokens than the model.
 Tokenizer tokenizer_of(const CheckpointModel& model);

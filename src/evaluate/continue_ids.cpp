@@ -105,7 +105,7 @@ void continue_prompts(const CheckpointModel& model, const std::vector<std::vecto
   std::vector<std::vector<int32_t>> fed;
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
-    fed.push_back(as_beginning_of_document(prompt, model.config, vocabulary.end_of_document));
+    fed.push_back(with_document_start(prompt, model.config, vocabulary.end_of_document));
     longest = std::max(longest, fed.back().size());
   }
   Decoder decoder(model, world, share, static_cast<int64_t>(longest) + options.tokens, options.chunk);

@@ -17,7 +17,7 @@ bool are_finite(const std::vector<double>& logits, int64_t known) {
 }  // namespace
 
 NonFiniteLogits::NonFiniteLogits(int64_t tokens)
-    : Error(detail::concatenate("the model's logits after ", tokens, " tokens are not finite: ", kWhyNotFinite),
+    : Error(detail::concatenate("the model's logits after ", tokens, " tokens are not finite: ", kNonFiniteAdvice),
             ExitCode::bad_input) {}
 
 Continuation continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt, const GenerateOptions& options,
@@ -25,7 +25,7 @@ Continuation continue_tokens(Decoder& decoder, const std::vector<int32_t>& promp
                              int64_t sample) {
   CHECK(!prompt.empty() && options.chunk > 0, "nothing to continue: ", prompt.size(), " tokens, chunk ", options.chunk);
   const auto length = static_cast<int64_t>(prompt.size());
-  const bool stops = options.parts_documents && decoder.shift_stops_at_documents();
+  const bool stops = options.separates_documents && decoder.shift_stops_at_documents();
   std::vector<double> logits;
   for (auto begin = prompt.begin(); begin < prompt.end();) {
     auto behind = begin + std::min(options.chunk, prompt.end() - begin);
@@ -58,13 +58,13 @@ void report_non_finite_once(const ControlPlane& world, const std::function<void(
   try {
     decode();
   } catch (const NonFiniteLogits& error) {
-    if (world.rank() > 0) leave_to_another(error.code());
+    if (world.rank() > 0) end_without_report(error.code());
     throw;
   }
 }
 
 // Without document reset, training shows a document's first token after the end of another document.
-std::vector<int32_t> as_beginning_of_document(std::vector<int32_t> ids, const RunConfig& config, int32_t end) {
+std::vector<int32_t> with_document_start(std::vector<int32_t> ids, const RunConfig& config, int32_t end) {
   if (ids.empty() || !config.data.document_reset) ids.insert(ids.begin(), end);
   return ids;
 }

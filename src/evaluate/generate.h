@@ -21,7 +21,7 @@ struct GenerateOptions {
   SamplingRules sampling{};
   int64_t chunk = 256;  // tokens of the prompt fed at once
   // With shift.reset=always the shift starts over after the end of a document, as in training; else it mixes across.
-  bool parts_documents = true;
+  bool separates_documents = true;
   std::function<bool(int32_t token)> ends_with{};  // whether to stop after this token
   bool scores = false;                             // whether to compute Continuation::log_probability
 };
@@ -46,6 +46,6 @@ void report_non_finite_once(const ControlPlane& world, const std::function<void(
 
 // What to feed so that `ids` begin a document as in training: `ids`, after the end-of-document token `end` if
 // data.document_reset is off or `ids` is empty.
-std::vector<int32_t> as_beginning_of_document(std::vector<int32_t> ids, const RunConfig& config, int32_t end);
+std::vector<int32_t> with_document_start(std::vector<int32_t> ids, const RunConfig& config, int32_t end);
 
 }  // namespace shiftron

@@ -63,7 +63,7 @@ void refuse_without_text(const HeldOutResult& counted, const std::string& datase
 
 void refuse_non_finite(const HeldOutResult& counted, const std::string& directory) {
   if (std::isfinite(counted.loss)) return;
-  throw_bad_input("the loss of ", directory, " is not finite: ", kWhyNotFinite);
+  throw_bad_input("the loss of ", directory, " is not finite: ", kNonFiniteAdvice);
 }
 
 void require_vocabulary(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
@@ -165,14 +165,14 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   std::optional<Loader> loader;
   std::optional<Tokenizer> tokenizer;
   int microbatches = 0;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     loader.emplace(open_loader(config, sources, false));
     tokenizer = tokenizer_for(*loader, model, datasets.front());
     microbatches = evaluation_microbatches(config, layout, *loader);
   });
-  std::vector<GivenValue> data;
+  std::vector<RankSetting> data;
   add_data(data, "the dataset", sources, *loader);
-  require_given_alike(world, data);
+  require_same_settings(world, data);
 
   std::map<std::string, TrafficCost> traffic;
   const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads, source_count, traffic);
@@ -183,7 +183,7 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   connect_groups(world, groups, traffic, stream);
   Engine engine(config, std::move(groups), stream, plan, false);
   Log log(world.rank());
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     load_parameters(model.directory, engine.parameters(),
                     {.threads = share.threads, .log = world.rank() == 0 ? &log : nullptr});
   });
@@ -222,7 +222,7 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   results.all.windows = evaluation_sequences(config, *loader);
   results.all.windows_of_dataset = loader->windows();
   results.all.dropped_tokens = loader->dropped_tokens();
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     refuse_without_text(results.all, names);
     refuse_non_finite(results.all, model.directory);
   });

@@ -38,7 +38,7 @@ std::string read_all(const std::string& directory) {
 ScoreJournal::ScoreJournal(const std::string& directory, ControlPlane& world)
     : path_(directory + "/" + kBegin + std::to_string(world.rank()) + kEnd) {
   std::string text;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (world.rank() == 0) text = read_all(directory);
   });
   std::istringstream lines(world.broadcast_text(text, 0));

@@ -25,7 +25,7 @@ int64_t length_of(const Tokens& tokens) {
   return static_cast<int64_t>(tokens.size());
 }
 
-int64_t count_alike(const Tokens& a, const Tokens& b) {
+int64_t common_prefix_length(const Tokens& a, const Tokens& b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
@@ -44,7 +44,7 @@ SortedInputs sort_inputs(const std::vector<Tokens>& inputs) {
   // In this order, an input that is a prefix of any other is a prefix of the next one.
   for (size_t i = all.size(); i-- > 0;) {
     const size_t own = all[i];
-    const int64_t alike = i + 1 == all.size() ? 0 : count_alike(inputs[own], inputs[all[i + 1]]);
+    const int64_t alike = i + 1 == all.size() ? 0 : common_prefix_length(inputs[own], inputs[all[i + 1]]);
     const bool begins = i + 1 < all.size() && alike == length_of(inputs[own]);
     sorted.merged[own] = begins ? sorted.merged[all[i + 1]] : own;
     if (begins) continue;

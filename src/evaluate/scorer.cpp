@@ -33,7 +33,7 @@ std::string identity_of(const CheckpointModel& model) {
   try {
     return to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName, kLargestManifest)));
   } catch (const Error& error) {
-    pass_on_other_than_faults(model.directory, error);
+    rethrow_unless_step_fault(model.directory, error);
     throw;
   }
 }
@@ -119,7 +119,7 @@ Scorer::Scorer(const CheckpointModel& model, HostCommunicator& world, const Host
 Scorer::Scorer(const RunConfig& config, Engine& engine, const std::string& tokenizer_model, std::string identity,
                HostCommunicator& world, const HostShare& share)
     : config_(config),
-      tokenizer_(tokenizer_within(config.model.vocab, tokenizer_model, "the run's tokenizer")),
+      tokenizer_(tokenizer_for_vocab(config.model.vocab, tokenizer_model, "the run's tokenizer")),
       identity_(std::move(identity)),
       world_(world),
       share_(share),
@@ -166,7 +166,7 @@ void Scorer::make_decoder() {
 
 RequestTokens Scorer::tokens(const std::vector<Request>& requests, const ScorerOptions& options) {
   RequestTokens tokens;
-  all_agree(world_, [&] {
+  run_on_all_ranks(world_, [&] {
     const int64_t max_length = max_length_of(options, config_);
     if (live_ != nullptr && max_length > config_.train.sequence_length) {
       throw_bad_input("max_length ", max_length, " is more than the ", config_.train.sequence_length,
@@ -192,7 +192,7 @@ std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const R
                                                                        .journal = kept,
                                                                        .progress = options.progress,
                                                                        .each_batch = options.each_batch,
-                                                                       .go_on = options.go_on});
+                                                                       .keep_going = options.keep_going});
   if (scores.empty() && tokens.planner.passes() > 0) return {};
   std::vector<Answer> answers(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) answers[i].greedy = requests[i].kind != RequestKind::generate;
@@ -234,7 +234,7 @@ std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& pro
   decoder.restart();
   try {
     const GenerateOptions options{
-        .tokens = rules.most_tokens, .parts_documents = false /* as in scores */, .ends_with = ends};
+        .tokens = rules.most_tokens, .separates_documents = false /* as in scores */, .ends_with = ends};
     continue_tokens(decoder, prompt.tokens, options, tokenizer_.vocab_size(), tokenizer_.end_of_document(), {});
   } catch (const NonFiniteLogits&) {  // on all ranks that decode together; others continue
     return std::nullopt;
@@ -290,7 +290,7 @@ bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
   if (options.progress && world_.rank() == 0) progress.emplace("generate", rounds, "prompts");
   std::string own;
   for (size_t round = 0; round < rounds; ++round) {
-    if (options.go_on && !options.go_on()) return false;
+    if (options.keep_going && !options.keep_going()) return false;
     const size_t number = round * group.of + group.number;
     if (number >= left.size()) continue;
     if (options.each_batch) options.each_batch();

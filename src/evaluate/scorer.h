@@ -26,7 +26,7 @@ struct ScorerOptions {
   bool progress = false;               // rank 0 shows it
   std::function<void()> each_batch{};  // called before each microbatch or prompt of this rank
   // Called now and then, in step on all ranks; false ends the pass. Empty: always true.
-  std::function<bool()> go_on{};
+  std::function<bool()> keep_going{};
   // How messages name a request, called on rank 0; empty: "request 3".
   std::function<std::string(size_t number)> name_of{};
 };
@@ -70,8 +70,8 @@ class Scorer {
   void make_decoder();
 
   // Every rank calls it with the same requests and options and gets the same answers, in the order of the requests;
-  // none if options.go_on ended the pass. Throws Error(bad_input) on every rank if a request cannot be answered; rank 0
-  // reports it.
+  // none if options.keep_going ended the pass. Throws Error(bad_input) on every rank if a request cannot be answered;
+  // rank 0 reports it.
   std::vector<Answer> answer(const std::vector<Request>& requests, const ScorerOptions& options = {});
   // The tokens that answer() reads for these requests; throws as answer() does.
   RequestTokens tokens(const std::vector<Request>& requests, const ScorerOptions& options = {});

@@ -43,7 +43,7 @@ bool all_devices_work(Stream& stream, HostCommunicator& world, SelfTestReport& r
   const bool works = fault.empty();
   if (!works)
     add_stopped(kOfAllRanks, "skipped by all ranks, because this rank's device no longer works: " + fault, report);
-  return ranks_alike(world, works ? "works" : "fails").count == world.size() && works;
+  return find_matching_ranks(world, works ? "works" : "fails").count == world.size() && works;
 }
 
 void gather(HostCommunicator& world, SelfTestReport& report) {

@@ -36,7 +36,7 @@ struct TrainingTrace {
   std::vector<double> losses, norms;
 };
 RunConfig self_test_config(SelfTestSize size, Precision precision);
-TrainingTrace train_shortly(const RunConfig& config, Stream& stream);
+TrainingTrace train_briefly(const RunConfig& config, Stream& stream);
 void compare_training(const TrainingTrace& found, const TrainingTrace& expected, Precision precision,
                       SelfTestReport& report);
 // Compares steps in the stream with the same steps by the CPU reference implementation.

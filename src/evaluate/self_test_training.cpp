@@ -54,7 +54,7 @@ RunConfig self_test_config(SelfTestSize size, Precision precision) {
   return config;
 }
 
-TrainingTrace train_shortly(const RunConfig& asked, Stream& stream) {
+TrainingTrace train_briefly(const RunConfig& asked, Stream& stream) {
   RunConfig config = asked;
   config.device.kind = stream.device == DeviceKind::cuda ? DeviceChoice::cuda : DeviceChoice::cpu;
   const auto world = make_single_world();
@@ -102,8 +102,8 @@ void check_training(Stream& stream, SelfTestSize size, SelfTestReport& report) {
     Stream plain{.device = DeviceKind::cpu,
                  .ledger = &ledger,
                  .cpu = {.threads = stream.cpu.threads, .bodies = Bodies::specification}};
-    const TrainingTrace expected = train_shortly(config, plain);
-    compare_training(train_shortly(config, stream), expected, precision, report);
+    const TrainingTrace expected = train_briefly(config, plain);
+    compare_training(train_briefly(config, stream), expected, precision, report);
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 BenchmarkOptions options_of(const RunConfig& config) {
   const EvaluationSection& evaluation = config.evaluation;
-  BenchmarkOptions options{.tasks = names_of_tasks(evaluation.tasks), .data = evaluation.data};
+  BenchmarkOptions options{.tasks = split_task_names(evaluation.tasks), .data = evaluation.data};
   options.task = {.fewshot = evaluation.fewshot, .limit = evaluation.limit};
   if (evaluation.max_gen_toks > 0) options.task.most_tokens = evaluation.max_gen_toks;
   options.scorer.token_budget = config.train.micro_batch * config.train.sequence_length;
@@ -32,7 +32,7 @@ BenchmarkOptions options_of(const RunConfig& config) {
 bool generates(const RunConfig& config) {
   TaskRegistry registry;
   return std::ranges::any_of(
-      registry.select(names_of_tasks(config.evaluation.tasks)).tasks,
+      registry.select(split_task_names(config.evaluation.tasks)).tasks,
       [&](const std::string& name) { return registry.definition(name).kind == TaskKind::generate; });
 }
 
@@ -47,20 +47,20 @@ class StepBenchmarks : public StepEvaluation {
         world_(world),
         share_(share),
         log_(log),
-        tokenizer_(tokenizer_within(config.model.vocab, tokenizer_model, "the run's tokenizer")),
+        tokenizer_(tokenizer_for_vocab(config.model.vocab, tokenizer_model, "the run's tokenizer")),
         benchmarks_(options_, world) {
     if (leads()) options_.scorer.name_of = [this](size_t request) { return benchmarks_.origin_of(request); };
     ScorerOptions told = options_.scorer;
     told.progress = leads();
-    all_agree(world,
-              [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, told, config.train.sequence_length); });
+    run_on_all_ranks(
+        world, [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, told, config.train.sequence_length); });
     if (leads()) {
       log.info(fmt::format("benchmarks {}: {} requests every {} steps", config.evaluation.tasks,
                            benchmarks_.requests().size(), config.evaluation.every));
       const std::string warning = benchmarks_.warning_of(tokens_, config.train.sequence_length);
       if (!warning.empty()) log.warning(warning);
     }
-    benchmarks_.forget_texts();
+    benchmarks_.release_texts();
   }
 
   void plan(const ParallelLayout& layout, int rank, int threads, Ledger& planned) const override {
@@ -72,11 +72,11 @@ class StepBenchmarks : public StepEvaluation {
     if (!tokens_.prompts.empty()) scorer_->make_decoder();
   }
 
-  std::optional<std::vector<StepValue>> evaluate(int64_t step, const EvaluationPace& pace) override {
+  std::optional<std::vector<StepValue>> evaluate(int64_t step, const EvaluationCallbacks& pace) override {
     const double began = seconds_since_1970();
     ScorerOptions scoring = options_.scorer;
     scoring.each_batch = pace.each_batch;
-    scoring.go_on = pace.go_on;
+    scoring.keep_going = pace.keep_going;
     const std::vector<Answer> answers = scorer_->answer(benchmarks_.requests(), tokens_, scoring);
     if (answers.size() < benchmarks_.requests().size()) return std::nullopt;
     std::vector<StepValue> values;
@@ -91,7 +91,7 @@ class StepBenchmarks : public StepEvaluation {
     } else {
       while (!world_.broadcast_text("", 0).empty()) pace.each_batch();
     }
-    all_agree(world_, [&] {
+    run_on_all_ranks(world_, [&] {
       if (fault) std::rethrow_exception(fault);
     });
     return values;
@@ -101,7 +101,7 @@ class StepBenchmarks : public StepEvaluation {
   bool leads() const { return world_.rank() == 0; }
 
   // On rank 0, while it computes the report: signals progress, also to the ranks that wait for it.
-  void wait_on(const EvaluationPace& pace) {
+  void wait_on(const EvaluationCallbacks& pace) {
     pace.each_batch();
     world_.broadcast_text("more", 0);
   }

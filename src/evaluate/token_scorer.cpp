@@ -206,21 +206,21 @@ struct TokenScorer::Session {
   // How many batches to pass to one run_layers().
   int64_t at_once() const {
     const int64_t all = std::max<int64_t>(most_to_do, 1);
-    if (!options.go_on) return all;
+    if (!options.keep_going) return all;
     return std::min<int64_t>(all, microbatches_of_step(scorer.config_, scorer.engine_->groups().layout));
   }
 
   // One of the ranks that compute the same answers.
   bool records() const { return scorer.engine_->last() && scorer.engine_->groups().at.tp == 0; }
 
-  // False if go_on ended it.
+  // False if keep_going ended it.
   bool compute() {
     std::optional<Progress> progress;
     if (options.progress && scorer.world_.rank() == 0 && !todo.empty())
       progress.emplace("score", todo.size(), "batches");
     const auto all = static_cast<int64_t>(todo.size());
     for (int64_t begin = 0; begin < most_to_do; begin += at_once()) {
-      if (options.go_on && !options.go_on()) return false;
+      if (options.keep_going && !options.keep_going()) return false;
       if (begin < all) compute(begin, std::min(all, begin + at_once()), progress);
     }
     return true;
@@ -341,7 +341,7 @@ void TokenScorer::prepare(const ScorePlanner& passes, const ScoringOptions& opti
   own_->engine =
       std::make_unique<Engine>(config_, std::move(groups), own_->stream, plan.engine, false, std::nullopt, attending_);
   engine_ = own_->engine.get();
-  all_agree(world_, [&] { fill_(engine_->parameters()); });
+  run_on_all_ranks(world_, [&] { fill_(engine_->parameters()); });
   head_ = make_head(config_, *engine_, plan.head);
 }
 

@@ -29,7 +29,7 @@ struct ScoringOptions {
   std::function<void()> each_batch{};  // called before each batch of this rank is read
   // Called before each round of as many batches as a training step has, in step on all ranks; false ends the pass.
   // Empty: always true.
-  std::function<bool()> go_on{};
+  std::function<bool()> keep_going{};
 };
 
 class TokenScorer {
@@ -46,7 +46,7 @@ class TokenScorer {
   static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& planned);
 
   // Every rank calls it with the same passes and gets the same scores, in the order of the passes; empty if
-  // options.go_on ended the pass.
+  // options.keep_going ended the pass.
   std::vector<PassScore> score(const ScorePlanner& passes, const ScoringOptions& options = {});
   // Frees the weights that it loaded; the next score() loads them again.
   void release();

@@ -19,8 +19,8 @@ struct DestroyDescriptor {
 using Descriptor = std::unique_ptr<void, DestroyDescriptor>;
 
 // Something that the library does not support. Its other failures are plain Errors.
-struct Unserved : Error {
-  explicit Unserved(const std::string& message) : Error(message, ExitCode::crash) {}
+struct UnsupportedProblem : Error {
+  explicit UnsupportedProblem(const std::string& message) : Error(message, ExitCode::crash) {}
 };
 
 // A plan that was built but failed when it was executed.

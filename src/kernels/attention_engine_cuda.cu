@@ -105,7 +105,7 @@ bool is_no_memory(cudnnStatus_t status) {
 
 void throw_dnn(cudnnStatus_t status, const char* call, const std::string& about) {
   const std::string named = detail::concatenate(call, " for ", about);
-  if (is_refusal(status)) throw Unserved(named + ": " + failure(status));
+  if (is_refusal(status)) throw UnsupportedProblem(named + ": " + failure(status));
   if (is_no_memory(status)) throw_no_memory(named, failure(status));
   if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_EXECUTION_FAILED) {
     throw FailedExecution(named + ": " + failure(status));

@@ -117,7 +117,7 @@ SHIFTRON_VECTOR_INLINE __m512 exponential_of(const float* scores, __m512 scale, 
 
 // Words with one element of the lower half (low) and one of the upper half.
 SHIFTRON_VECTOR_INLINE __m512i paired(__m512i halves) {
-  return _mm512_permutexvar_epi16(_mm512_loadu_si512(kByTurns<kLanes>.data()), halves);
+  return _mm512_permutexvar_epi16(_mm512_loadu_si512(kInterleaved<kLanes>.data()), halves);
 }
 
 }  // namespace

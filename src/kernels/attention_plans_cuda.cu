@@ -45,7 +45,7 @@ void check_alignment(const AttentionProblem& problem, const AttentionProblem& pi
   const int64_t of_head = problem.statistics * size_of(DType::float32);
   const bool aligned = (piece.samples == problem.samples || of_sample % kAlignment == 0) &&
                        (piece.kv_heads == problem.kv_heads || of_head % kAlignment == 0);
-  if (!aligned) throw cuda::Unserved("unaligned pieces: " + problem.text());
+  if (!aligned) throw cuda::UnsupportedProblem("unaligned pieces: " + problem.text());
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ bool CudaAttention::serves(const AttentionProblem& problem, int64_t room) {
     try {
       check_alignment(problem, piece);
       candidates = plan(piece, room);
-    } catch (const cuda::Unserved& refusal) {
+    } catch (const cuda::UnsupportedProblem& refusal) {
       refused_.insert(piece);
       refusals_.emplace_back(refusal.what());
       return false;
@@ -95,27 +95,27 @@ bool CudaAttention::serves(const AttentionProblem& problem, int64_t room) {
 std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem& piece, int64_t room) {
   const int64_t left = room - cuda::PlanMemory(piece).bytes();
   std::vector<Candidate> candidates;
-  std::vector<std::string> without_room;
+  std::vector<std::string> without_memory;
   std::string reasons;
   for (const AttentionChoice& choice : cuda::offered_engines(piece, {handle_, {}})) {
     if (!candidates.empty() && !timed_) break;
     try {
       if (choice.workspace > left) {
-        without_room.push_back(detail::concatenate("engine ", choice.engine, " needs a workspace of ", choice.workspace,
-                                                   " bytes, but only ", left, " are free"));
-        throw cuda::Unserved(without_room.back());
+        without_memory.push_back(detail::concatenate("engine ", choice.engine, " needs a workspace of ",
+                                                     choice.workspace, " bytes, but only ", left, " are free"));
+        throw cuda::UnsupportedProblem(without_memory.back());
       }
       candidates.push_back(planned(piece, choice));
-    } catch (const cuda::Unserved& refusal) {
+    } catch (const cuda::UnsupportedProblem& refusal) {
       reasons += (reasons.empty() ? "" : "; ") + std::string(refusal.what());
     }
   }
   if (candidates.empty()) {
-    throw cuda::Unserved(detail::concatenate("cuDNN ", choices_.library, " has no plan for ", piece.text(), ": ",
-                                             reasons.empty() ? "no engine" : reasons));
+    throw cuda::UnsupportedProblem(detail::concatenate("cuDNN ", choices_.library, " has no plan for ", piece.text(),
+                                                       ": ", reasons.empty() ? "no engine" : reasons));
   }
   if (timed_) {
-    for (const std::string& engine : without_room) untimed_.push_back(engine + " for " + piece.text());
+    for (const std::string& engine : without_memory) untimed_.push_back(engine + " for " + piece.text());
   }
   return candidates;
 }

@@ -30,7 +30,7 @@ struct Operands {
 
 // Appends a description of an argument to a message: type and shape of a tensor, nothing for numbers.
 template <typename Argument>
-void tell_argument(std::string& text, const Argument& argument) {
+void append_argument(std::string& text, const Argument& argument) {
   if constexpr (std::is_base_of_v<ConstTensor, Argument>) {
     if (!argument.defined()) return;
     text += (text.empty() ? " of " : ", ") + std::string(name_of(argument.dtype())) + " " + argument.shape().text();
@@ -39,16 +39,16 @@ void tell_argument(std::string& text, const Argument& argument) {
 
 // For a list of calls: describes the first ones.
 template <typename Call>
-void tell_argument(std::string& text, const std::vector<Call>& calls) {
-  constexpr size_t kTold = 3;
-  for (size_t i = 0; i < std::min(calls.size(), kTold); ++i) {
+void append_argument(std::string& text, const std::vector<Call>& calls) {
+  constexpr size_t kMostNamedTensors = 3;
+  for (size_t i = 0; i < std::min(calls.size(), kMostNamedTensors); ++i) {
     if constexpr (requires { calls[i].x; }) {
-      tell_argument(text, calls[i].x);
+      append_argument(text, calls[i].x);
     } else {
-      tell_argument(text, calls[i].weight);
+      append_argument(text, calls[i].weight);
     }
   }
-  if (calls.size() > kTold) text += " and " + std::to_string(calls.size() - kTold) + " others";
+  if (calls.size() > kMostNamedTensors) text += " and " + std::to_string(calls.size() - kMostNamedTensors) + " others";
 }
 
 // The bodies of one operation. `fast` handles float32 and bfloat16; null if the reference implementation is fast
@@ -80,7 +80,7 @@ void launch(Stream& stream, const char* name, const Operands& reads, const Opera
       return;
     } catch (const Error& error) {
       std::string operands;
-      (tell_argument(operands, arguments), ...);
+      (append_argument(operands, arguments), ...);
       throw Error(std::string(name) + operands + ": " + error.what(), error.code());
     }
   }

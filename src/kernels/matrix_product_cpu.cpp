@@ -91,23 +91,26 @@ void load_operand(Unit& unit, const uint32_t* from) {
     unit.template load_once<tile>(from, kTileRowBytes);
 }
 
-enum class Stays { left, right };  // the operand that stays in the first-level cache while blocks of the other one pass
+enum class KeptOperand {
+  left,
+  right
+};  // the operand that stays in the first-level cache while blocks of the other one pass
 
 // sums [32, 32] = left · right + keep · sums over `steps` steps; between(step) is called in the middle of each step.
-template <Stays stays, typename Unit, typename Between>
+template <KeptOperand stays, typename Unit, typename Between>
 void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t steps, bool keep, float* sums,
               const Between& between) {
   constexpr int64_t kSumBytes = Cut::kBlock * static_cast<int64_t>(sizeof(float));
   for_sums(
       [&]<int sum>(int64_t at) { keep ? unit.template load<sum>(sums + at, kSumBytes) : unit.template zero<sum>(); });
   for (int64_t step = 0; step < steps; ++step, left += Cut::kStepWords, right += Cut::kStepWords) {
-    load_operand<4, stays == Stays::left>(unit, left);
-    load_operand<6, stays == Stays::right>(unit, right);
+    load_operand<4, stays == KeptOperand::left>(unit, left);
+    load_operand<6, stays == KeptOperand::right>(unit, right);
     unit.template multiply<0, 4, 6>();
-    load_operand<7, stays == Stays::right>(unit, right + kTileWords);
+    load_operand<7, stays == KeptOperand::right>(unit, right + kTileWords);
     unit.template multiply<1, 4, 7>();
     between(step);
-    load_operand<5, stays == Stays::left>(unit, left + kTileWords);
+    load_operand<5, stays == KeptOperand::left>(unit, left + kTileWords);
     unit.template multiply<2, 5, 6>();
     unit.template multiply<3, 5, 7>();
   }
@@ -175,7 +178,8 @@ class Product {
     ReadAhead next_rows(static_cast<const bfloat16*>(of_.a.data) + (row + rows) * of_.a.stride, next, 2 * of_.k,
                         2 * of_.a.stride, (end - begin) * cut_.steps);
     for (int64_t panel = begin; panel < end; ++panel) {
-      run_blocks<Stays::left>(row, rows, panel, 0, worker.left, cut_.steps, nullptr, worker, [&] { next_rows.next(); });
+      run_blocks<KeptOperand::left>(row, rows, panel, 0, worker.left, cut_.steps, nullptr, worker,
+                                    [&] { next_rows.next(); });
     }
   }
 
@@ -189,8 +193,8 @@ class Product {
         const bool more = !last || panel + 1 < end;
         ReadAhead next_right(last ? right(panel + 1, 0) : right(panel, depth + 1), more ? 1 : 0,
                              steps_of(last ? 0 : depth + 1) * kStepBytes, 0, blocks * steps_of(depth));
-        run_blocks<Stays::right>(row, rows, panel, depth, worker.left + cut_.first_step(depth) * Cut::kStepWords,
-                                 cut_.steps, worker.sums, worker, [&] { next_right.next(); });
+        run_blocks<KeptOperand::right>(row, rows, panel, depth, worker.left + cut_.first_step(depth) * Cut::kStepWords,
+                                       cut_.steps, worker.sums, worker, [&] { next_right.next(); });
       }
     }
   }
@@ -203,16 +207,16 @@ class Product {
       pack_left_blocks(of_.a, row, rows, first, std::min(of_.k - first, steps * Cut::kBlock), worker.left, steps);
       for (int64_t panel = begin; panel < end; ++panel) {
         ReadAhead next_right(right(panel + 1, depth), panel + 1 < end ? 1 : 0, steps * kStepBytes, 0, blocks * steps);
-        run_blocks<Stays::right>(row, rows, panel, depth, worker.left, steps,
-                                 worker.sums + (panel - begin) * blocks_of(cut_.rows) * Cut::kBlockSums, worker,
-                                 [&] { next_right.next(); });
+        run_blocks<KeptOperand::right>(row, rows, panel, depth, worker.left, steps,
+                                       worker.sums + (panel - begin) * blocks_of(cut_.rows) * Cut::kBlockSums, worker,
+                                       [&] { next_right.next(); });
       }
     }
   }
 
   // Adds one depth of a panel to the blocks of c in these rows. `left`: blocks are left_steps steps apart. `sums`: of
   // these blocks, or null if there is only one depth.
-  template <Stays stays, typename Ahead>
+  template <KeptOperand stays, typename Ahead>
   void run_blocks(int64_t row, int64_t rows, int64_t panel, int64_t depth, const uint32_t* left, int64_t left_steps,
                   float* sums, Worker<Unit>& worker, const Ahead& read_ahead) const {
     const int64_t steps = steps_of(depth), column = panel * Cut::kBlock;

@@ -190,7 +190,7 @@ struct CudaProducts::State {
     const int64_t bytes = (result_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     if (bytes > elsewhere_bytes) {
       void* made = nullptr;
-      if (cuda::device_room().available < bytes + cuda::kLeftFree) return nullptr;
+      if (cuda::device_memory().available < bytes + cuda::kLeftFree) return nullptr;
       if (cudaMalloc(&made, static_cast<size_t>(bytes)) != cudaSuccess) {
         cudaGetLastError();  // clears the error, which the next call would report otherwise
         return nullptr;

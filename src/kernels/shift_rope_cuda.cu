@@ -17,7 +17,7 @@ constexpr int kTaps = 2;  // taps whose rows are loaded, and whose gradients are
 template <int kParts, bool kFewTaps>
 constexpr int kForwardHeads = kFewTaps ? 4 / kParts : 1;
 template <int kParts, bool kFewTaps>
-constexpr int kBackwardHeads = kFewTaps && kParts == 1 ? 2 : 1;
+constexpr int kBackwardHeads = kFewTaps&& kParts == 1 ? 2 : 1;
 
 // What the blocks of one stream need: x and carried in forward, d_y and x in backward.
 template <typename T>
@@ -186,10 +186,10 @@ __device__ void walk_rows_backward(const StreamRows<T>& stream, unsigned block) 
     HeadPiece<T, kWidth, kParts> d_y[kMost], x[kMost];
     const bool behind = call.count > 1 && end < call.rows;
     heads.load(d_y, stream.d_y, end, element, call.partner, behind);
-    RowPlace place_behind = call.place(end, behind), place = call.place(end - 1, true);
-    Angles<kWidth, kParts> angles(call, place_behind, element);
-    HeadValues<kWidth, kParts> g_behind[kMost];
-    for (int k = 0; k < kMost; ++k) g_behind[k] = angles.rotated(values_of(d_y[k]), -1.0f);
+    RowPlace place_after = call.place(end, behind), place = call.place(end - 1, true);
+    Angles<kWidth, kParts> angles(call, place_after, element);
+    HeadValues<kWidth, kParts> g_after[kMost];
+    for (int k = 0; k < kMost; ++k) g_after[k] = angles.rotated(values_of(d_y[k]), -1.0f);
     heads.load(d_y, stream.d_y, end - 1, element, call.partner, true);
     heads.load(x, stream.x, end - 1, element, call.partner, true);
     for (int64_t s = end - 1; s >= begin; --s) {
@@ -198,22 +198,22 @@ __device__ void walk_rows_backward(const StreamRows<T>& stream, unsigned block) 
       heads.load(next_d_y, stream.d_y, s - 1, element, call.partner, s > begin);
       heads.load(next_x, stream.x, s - 1, element, call.partner, s > begin);
       angles = {call, place, element};
-      const bool mixes = call.count > 1 && s + 1 < call.rows && call.mixes(place_behind, s);
+      const bool mixes = call.count > 1 && s + 1 < call.rows && call.mixes(place_after, s);
       HeadValues<kWidth, kParts> z[kMost] = {};
       for (int k = 0; k < kMost; ++k) {
         const auto g = angles.rotated(values_of(d_y[k]), -1.0f);
         add_product(z[k], taps.own[k], g);
         of_threads[0][k][threadIdx.x] += dot(g, values_of(x[k]));
         if (mixes) {
-          add_product(z[k], taps.earlier[k], g_behind[k]);
-          of_threads[1][k][threadIdx.x] += dot(g_behind[k], values_of(x[k]));
+          add_product(z[k], taps.earlier[k], g_after[k]);
+          of_threads[1][k][threadIdx.x] += dot(g_after[k], values_of(x[k]));
         }
-        g_behind[k] = g;
+        g_after[k] = g;
         d_y[k] = next_d_y[k];
         x[k] = next_x[k];
       }
       heads.store(stream.result, s, element, call.partner, z);
-      place_behind = place;
+      place_after = place;
       place = next_place;
     }
   });
@@ -325,7 +325,7 @@ template <int kWidth, bool kFewTaps>
 ShiftShares shares_of(const ConstTensor& x, const ShiftRope& how, bool summing_taps) {
   const auto of_parts = [&](auto parts) {
     return ShiftShares(x, how, kWidth, parts.value,
-                  summing_taps ? kBackwardHeads<parts.value, kFewTaps> : kForwardHeads<parts.value, kFewTaps>);
+                       summing_taps ? kBackwardHeads<parts.value, kFewTaps> : kForwardHeads<parts.value, kFewTaps>);
   };
   return how.rope.defined() ? of_parts(Constant<2>{}) : of_parts(Constant<1>{});
 }

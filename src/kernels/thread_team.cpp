@@ -13,7 +13,7 @@
 
 #include "core/check.h"
 #include "core/host.h"
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -133,7 +133,7 @@ class Team {
 
   void add_helper() {
     const int thread = static_cast<int>(helpers_.size()) + 1;
-    helpers_.push_back(quiet_thread([this, thread, round = round_.load(std::memory_order_relaxed)]() mutable {
+    helpers_.push_back(thread_without_signals([this, thread, round = round_.load(std::memory_order_relaxed)]() mutable {
       take_place(thread);
       for (;;) {
         wait_while(round_, round);

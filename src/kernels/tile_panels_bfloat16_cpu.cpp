@@ -17,7 +17,7 @@ constexpr int64_t kTile = Cut::kTile, kBlock = Cut::kBlock, kTileWords = kTile *
 // Sixteen pairs of rows of at most 32 columns each, as words: to [2][16 pairs][16 columns].
 SHIFTRON_BFLOAT16_TARGET void pair_block(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns,
                                          uint32_t* to) {
-  constexpr const auto& kOrder = kByTurns<kBlock>;  // alternates between the two rows
+  constexpr const auto& kOrder = kInterleaved<kBlock>;  // alternates between the two rows
   const __m512i low = _mm512_loadu_si512(kOrder.data()), high = _mm512_loadu_si512(kOrder.data() + kBlock);
   const __mmask32 read = first_halves(columns);
   for (int64_t pair = 0; pair < kTile; ++pair, from += 2 * stride, to += kTile) {

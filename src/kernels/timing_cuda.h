@@ -46,7 +46,7 @@ class ColdCache {
                "cudaDeviceGetAttribute of the second-level cache");
     bytes_ = 2 * static_cast<size_t>(cache);
     void* made = nullptr;
-    if (bytes_ == 0 || device_room().available < static_cast<int64_t>(bytes_) + kLeftFree) return;
+    if (bytes_ == 0 || device_memory().available < static_cast<int64_t>(bytes_) + kLeftFree) return;
     if (cudaMalloc(&made, bytes_) == cudaSuccess)
       memory_.reset(made);
     else

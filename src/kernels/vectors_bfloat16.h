@@ -30,7 +30,7 @@ constexpr __mmask32 first_halves(int64_t count) {
 
 // Elements 0, half, 1, half + 1, …: interleaves the two halves.
 template <size_t half>
-inline constexpr auto kByTurns = [] {
+inline constexpr auto kInterleaved = [] {
   std::array<uint16_t, 2 * half> order{};
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * half);
   return order;

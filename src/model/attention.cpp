@@ -57,7 +57,7 @@ Attention::Streams Attention::split(const Tensor& raw) const {
 Attention::Streams Attention::shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const {
   const Streams from = split(raw);
   Streams to = split(memory);
-  if (value_shift_.changes_nothing()) to.v = from.v;
+  if (value_shift_.is_identity()) to.v = from.v;
   shift(run, from, rope, {}, to);
   return to;
 }
@@ -66,7 +66,7 @@ void Attention::shift(Run& run, const Streams& raw, const Tensor& rope, const St
                       const Streams& to) const {
   std::vector<KvShift::Forward> streams = {{query_shift_, raw.q, to.q, carried.q},
                                            {key_shift_, raw.k, to.k, carried.k}};
-  if (!value_shift_.changes_nothing()) streams.push_back({value_shift_, raw.v, to.v, carried.v});
+  if (!value_shift_.is_identity()) streams.push_back({value_shift_, raw.v, to.v, carried.v});
   KvShift::forward(run, rope, streams);
 }
 
@@ -114,8 +114,8 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
   const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
   const DType dtype = d_y.dtype();
   const int64_t heads = query_->box.extent[0];
-  const Tensor d_attended =
-      out_.backward(run, d_y, saved.attended.merge_last(), run.scratch, Linear::Stays::x).split_last(heads, head_dim_);
+  const Tensor d_attended = out_.backward(run, d_y, saved.attended.merge_last(), run.scratch, Linear::KeptOperand::x)
+                                .split_last(heads, head_dim_);
   const AttentionShape shape{.sequence_length = run.sequence_length, .documents = run.documents.cut};
   // Holds query, key and value first, which the gradient of the raw ones then overwrites.
   const Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
@@ -125,7 +125,7 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
     const Streams raw = split(saved.raw), into = split(d_raw);
     Tensor d_q = run.scratch.allocate(dtype, s.q.shape());
     Tensor d_k = run.scratch.allocate(dtype, s.k.shape());
-    Tensor d_v = value_shift_.changes_nothing() ? into.v : run.scratch.allocate(dtype, s.v.shape());
+    Tensor d_v = value_shift_.is_identity() ? into.v : run.scratch.allocate(dtype, s.v.shape());
     {
       ArenaScope kernel_scope(run.scratch);
       Tensor scratch = run.scratch.allocate(accumulation_type(dtype), attention_scratch(run.stream, s.q, s.k, shape));
@@ -133,7 +133,7 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
                          run.documents.attention_start, shape, d_q, d_k, d_v, scratch);
     }
     std::vector<KvShift::Backward> streams = {{query_shift_, d_q, raw.q, into.q}, {key_shift_, d_k, raw.k, into.k}};
-    if (!value_shift_.changes_nothing()) streams.push_back({value_shift_, d_v, raw.v, into.v});
+    if (!value_shift_.is_identity()) streams.push_back({value_shift_, d_v, raw.v, into.v});
     KvShift::backward(run, rope, streams);
   }
   const Tensor x = gather_rows(run, x_local, run.scratch);
@@ -166,7 +166,7 @@ Residual Attention::decode(Run& run, const Tensor& x, const Tensor& residual, co
   const Tensor k = state.keys.rows(state.length, rows);
   const Tensor v = state.values.rows(state.length, rows);
   shift(run, raw, rope, {state.carried_query, state.carried_key, state.carried_value}, {q, k, v});
-  if (value_shift_.changes_nothing()) copy(run.stream, raw.v.merge_last(), v.merge_last());
+  if (value_shift_.is_identity()) copy(run.stream, raw.v.merge_last(), v.merge_last());
   carry(run.stream, raw.q, state.carried_query);
   carry(run.stream, raw.k, state.carried_key);
   carry(run.stream, raw.v, state.carried_value);

@@ -26,7 +26,7 @@ class KvShift {
   // Computes the taps from the current weights; call before the first forward after weights change.
   void prepare(Stream& stream) const;
   const Tensor& taps() const { return taps_; }  // [local heads, previous + 1] A, oldest first; undefined without shift
-  bool changes_nothing() const { return previous_ == 0 && !rotate_; }
+  bool is_identity() const { return previous_ == 0 && !rotate_; }
 
   // The streams of a layer, in one call: x, y, d_y, d_x [rows, local heads, head_dim].
   struct Forward {

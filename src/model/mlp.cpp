@@ -46,7 +46,7 @@ Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, c
   swiglu_backward(run.stream, d_activated, gate, up, gate, up, activated);
   const Tensor d_gate_up = gate_up;
   down_.backward_weight(run, d_y, activated);
-  return reduce_rows(run, gate_up_.backward(run, d_gate_up, x, run.scratch, Linear::Stays::d_y), run.scratch);
+  return reduce_rows(run, gate_up_.backward(run, d_gate_up, x, run.scratch, Linear::KeptOperand::d_y), run.scratch);
 }
 
 }  // namespace shiftron

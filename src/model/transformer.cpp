@@ -140,7 +140,7 @@ void TransformerStage::for_each_shift(
 Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,
                                  Tensor losses, Tensor correct) const {
   const Residual stream = layers_forward(run, batch, input, saved);
-  if (!last()) return settled(run, stream);
+  if (!last()) return sum_residual(run, stream);
   const TraceRange range("head");
   const Tensor normed_rows = final_norm_->forward(run, stream, saved.final_norm);
   loss_->forward(run, normed_rows, batch.targets, saved.loss, totals, losses, correct);
@@ -148,7 +148,7 @@ Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& inp
 }
 
 Tensor TransformerStage::forward_layers(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const {
-  return settled(run, layers_forward(run, batch, input, saved));
+  return sum_residual(run, layers_forward(run, batch, input, saved));
 }
 
 Residual TransformerStage::layers_forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const {
@@ -179,8 +179,8 @@ void TransformerStage::visit_attention(Run& run, const Saved& saved, const Atten
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Attention::Saved& of_layer = saved.layers[i].attention;
     ArenaScope scope(run.scratch);
-    visit(static_cast<int>(range_.begin) + static_cast<int>(i),
-          layers_[i]->attention().attending(run, rope_, of_layer), of_layer.log_sum_exp);
+    visit(static_cast<int>(range_.begin) + static_cast<int>(i), layers_[i]->attention().attending(run, rope_, of_layer),
+          of_layer.log_sum_exp);
   }
 }
 
@@ -225,7 +225,7 @@ Tensor TransformerStage::decode(Run& run, const Tensor& ids, const Tensor& input
   VocabularyParallelEmbedding::Saved unused;
   Residual stream = first() ? embedding_->forward(run, ids, unused) : input;
   for (size_t i = 0; i < layers_.size(); ++i) stream = layers_[i]->decode(run, stream, rope_, states[i]);
-  return settled(run, stream);
+  return sum_residual(run, stream);
 }
 
 Tensor TransformerStage::logits(Run& run, const Tensor& x) const {

@@ -21,7 +21,7 @@ class TransformerLayer {
     Mlp::Saved mlp;
   };
   TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer, bool recompute_mlp);
-  // [local rows, hidden]; the result is in run.activations. After the call in.x holds the settled sum.
+  // [local rows, hidden]; the result is in run.activations. After the call in.x holds the summed residual.
   Residual forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved) const;
   // d_x: gradient of the layer's output on entry, of its input on return.
   void backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const;

@@ -11,7 +11,7 @@
 
 namespace shiftron {
 
-void leave_to_another(ExitCode code) {
+void end_without_report(ExitCode code) {
   constexpr useconds_t kMoment = 300'000;  // microseconds
   usleep(kMoment);
   throw Error("", code);
@@ -36,7 +36,7 @@ void throw_together(ControlPlane& world, const std::string& fault) {
   const std::string code = world.broadcast_text(fault.substr(0, end), 0);
   if (code.empty()) return;
   const auto exit_code = static_cast<ExitCode>(std::stoi(code));
-  if (world.rank() != 0) leave_to_another(exit_code);
+  if (world.rank() != 0) end_without_report(exit_code);
   throw Error(fault.substr(end + 1), exit_code);
 }
 
@@ -46,7 +46,7 @@ std::string place_of(int rank) {
   return "rank " + std::to_string(rank) + " on " + host_name();
 }
 
-void all_agree(ControlPlane& world, const std::function<void()>& work) {
+void run_on_all_ranks(ControlPlane& world, const std::function<void()>& work) {
   const std::string place = world.rank() == 0 ? "" : place_of(world.rank()) + ": ";
   const std::vector<std::string> faults = world.gather_text(fault_of(work, place), 0);
   std::string first;
@@ -60,17 +60,17 @@ void all_agree(ControlPlane& world, const std::function<void()>& work) {
   throw_together(world, first);
 }
 
-void first_agrees(ControlPlane& world, const std::function<void()>& check) {
+void run_on_first_rank(ControlPlane& world, const std::function<void()>& check) {
   throw_together(world, world.rank() == 0 ? fault_of(check) : "");
 }
 
-void told_by_first(const ControlPlane& world, const std::function<void()>& work) {
+void report_on_first_rank(const ControlPlane& world, const std::function<void()>& work) {
   try {
     work();
   } catch (const Error& error) {
     const bool own = error.code() == ExitCode::crash || error.code() == ExitCode::hang;  // a failing GPU, a lost peer
     if (world.rank() == 0 || own) throw;
-    leave_to_another(error.code());
+    end_without_report(error.code());
   }
 }
 
@@ -94,8 +94,8 @@ std::vector<std::string> different_texts(ControlPlane& world, const std::string&
   return texts;
 }
 
-RanksAlike ranks_alike(ControlPlane& world, const std::string& line) {
-  RanksAlike alike{.count = 0};
+MatchingRanks find_matching_ranks(ControlPlane& world, const std::string& line) {
+  MatchingRanks alike{.count = 0};
   std::istringstream lines(joined_texts(world, line + "\n"));
   std::string other;
   for (int rank = 0; std::getline(lines, other); ++rank) {

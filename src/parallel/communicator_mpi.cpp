@@ -12,7 +12,7 @@
 
 #include "core/environment.h"
 #include "core/log.h"
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 #include "kernels/processors.h"
 #include "parallel/host_communicator.h"
 #include "parallel/launcher.h"
@@ -33,13 +33,16 @@ ExitCode exit_code_of(int error_class) {
     case MPI_ERR_INTERN:
     case MPI_ERR_UNKNOWN:
     case MPI_ERR_IN_STATUS:
-    case MPI_ERR_PENDING: return ExitCode::hang;
-    default: return ExitCode::crash;
+    case MPI_ERR_PENDING:
+      return ExitCode::hang;
+    default:
+      return ExitCode::crash;
   }
 }
 
 void check_mpi(int code, const std::string& group, const char* operation) {
-  if (code == MPI_SUCCESS) [[likely]] return;
+  if (code == MPI_SUCCESS) [[likely]]
+    return;
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   int error_class = MPI_ERR_UNKNOWN;
@@ -55,7 +58,7 @@ int wait_for(std::vector<MPI_Request>& requests, MPI_Status* statuses) {
   for (int done = 0;;) {
     const int code = MPI_Testall(count, requests.data(), &done, statuses);
     if (code != MPI_SUCCESS || done) return code;
-    let_others_run();
+    yield_to_other_operations();
   }
 }
 
@@ -308,7 +311,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
     : piece_bytes_(piece_bytes), exceptions_at_start_(std::uncaught_exceptions()) {
   CHECK(piece_bytes > 0 && piece_bytes <= kPieceBytes, "piece_bytes ", piece_bytes);
   const LaunchedTasks launched = launched_tasks();
-  uses_mpi_ = !is_started_alone();
+  uses_mpi_ = !is_started_without_launcher();
   if (!uses_mpi_) {
     require_all_tasks(launched, 1);
     local_processors_ = {processors_of_process()};
@@ -342,7 +345,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
   MPI_Comm_free(&host);
 }
 
-void MpiSession::tell_failure(int exit_code) {
+void MpiSession::report_failure(int exit_code) {
   if (ranks_ == 1) return;  // and MPI may not have started
   told_ = exit_code;
   std::vector<MPI_Request> requests;
@@ -353,7 +356,8 @@ void MpiSession::tell_failure(int exit_code) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   for (int done = 0; !done && std::chrono::steady_clock::now() < until;) {  // a rank that has left receives none
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
+    if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+      break;
   }
 }
 
@@ -362,12 +366,12 @@ struct MpiSession::FileWaitMessages {
   std::chrono::steady_clock::time_point sent = std::chrono::steady_clock::time_point::min();
 };
 
-void MpiSession::hear_failures(std::function<void(int rank, int exit_code)> on_failure, Watchdog& watchdog) {
+void MpiSession::listen_for_failures(std::function<void(int rank, int exit_code)> on_failure, Watchdog& watchdog) {
   if (ranks_ == 1) return;
   on_failure_ = std::move(on_failure);
   watchdog_ = &watchdog;
   file_wait_messages_ = std::make_unique<FileWaitMessages>();
-  hearer_ = quiet_thread([this] { hear(); });
+  listener_ = thread_without_signals([this] { hear(); });
 }
 
 // A message says that its sender has been waiting for files. It is repeated while that lasts, and counts for a limited
@@ -413,13 +417,13 @@ void MpiSession::hear() {
 }
 
 MpiSession::~MpiSession() {
-  if (hearer_.joinable()) {
+  if (listener_.joinable()) {
     {
       const std::lock_guard lock(mutex_);
       ends_ = true;
     }
     ends_changed_.notify_all();
-    hearer_.join();
+    listener_.join();
   }
   if (std::uncaught_exceptions() > exceptions_at_start_) return;  // finalising would wait for peers that never come
   if (uses_mpi_) MPI_Finalize();

@@ -34,8 +34,12 @@ struct World;
 
 struct Group {
   Group(std::string name_, std::vector<int> world_ranks_)
-      : name(std::move(name_)), world_ranks(std::move(world_ranks_)), calls(world_ranks.size()),
-        sources(world_ranks.size()), arrived(world_ranks.size(), 0), message_came(world_ranks.size()),
+      : name(std::move(name_)),
+        world_ranks(std::move(world_ranks_)),
+        calls(world_ranks.size()),
+        sources(world_ranks.size()),
+        arrived(world_ranks.size(), 0),
+        message_came(world_ranks.size()),
         channels(world_ranks.size() * world_ranks.size()) {}
   int size() const { return static_cast<int>(world_ranks.size()); }
   Channel& channel(int from, int to) { return channels[static_cast<size_t>(from * size() + to)]; }
@@ -44,7 +48,7 @@ struct Group {
   std::vector<int> world_ranks;
   std::vector<Call> calls;
   std::vector<const std::byte*> sources;  // read by all between the two rendezvous of a collective
-  std::vector<char> arrived;  // at the current rendezvous
+  std::vector<char> arrived;              // at the current rendezvous
   int arrivals = 0;
   uint64_t round = 0;
   std::condition_variable round_ended;
@@ -95,7 +99,8 @@ class ThreadCommunicator : public HostCommunicator {
   ThreadCommunicator(std::shared_ptr<World> world, std::shared_ptr<Group> group, int rank)
       : RankGroup(group->name, rank, group->size()),
         HostCommunicator(group->name, rank, group->size()),
-        world_(std::move(world)), group_(std::move(group)) {}
+        world_(std::move(world)),
+        group_(std::move(group)) {}
   ~ThreadCommunicator() override {
     drop_operations();
     const std::lock_guard lock(world_->mutex);
@@ -174,7 +179,7 @@ class ThreadCommunicator : public HostCommunicator {
   void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Ready& ready) const {
     if (Turns::of_this_thread() == nullptr) return changed.wait(lock);
     lock.unlock();
-    let_others_run([&] {
+    yield_to_other_operations([&] {
       const std::lock_guard held(world_->mutex);
       return !world_->failure.empty() || ready();
     });

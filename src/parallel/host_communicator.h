@@ -1,5 +1,5 @@
-// HostCommunicator: a communicator that moves bytes of the host's memory (MPI, threads of one process, or meta), and the
-// control plane of the same ranks.
+// HostCommunicator: a communicator that moves bytes of the host's memory (MPI, threads of one process, or meta), and
+// the control plane of the same ranks.
 #pragma once
 
 #include <condition_variable>
@@ -99,11 +99,11 @@ class MpiSession {
 
   // Launchers may let ranks continue after a peer has failed. So the failing rank sends its exit code to all others,
   // and waits at most a second until they have received it.
-  void tell_failure(int exit_code);
+  void report_failure(int exit_code);
   // Starts a thread that receives it and calls `on_failure` some seconds later, unless the session has ended by then.
   // The thread also informs the other ranks while this one waits for files, and pauses `watchdog` while one of them
   // does: ranks that wait for a rank that waits for files must not report a hang.
-  void hear_failures(std::function<void(int rank, int exit_code)> on_failure, Watchdog& watchdog);
+  void listen_for_failures(std::function<void(int rank, int exit_code)> on_failure, Watchdog& watchdog);
 
  private:
   void hear();
@@ -118,11 +118,11 @@ class MpiSession {
   std::function<void(int rank, int exit_code)> on_failure_;
   Watchdog* watchdog_ = nullptr;
   struct FileWaitMessages;
-  std::unique_ptr<FileWaitMessages> file_wait_messages_;  // of hearer_
+  std::unique_ptr<FileWaitMessages> file_wait_messages_;  // of listener_
   std::mutex mutex_;
   std::condition_variable ends_changed_;
   bool ends_ = false;
-  std::thread hearer_;
+  std::thread listener_;
 };
 
 // Runs `body(world)` on `ranks` threads, each a rank of one world. An exception in one fails all waiting ones; the

@@ -15,7 +15,7 @@ namespace shiftron {
 namespace {
 
 // Whether srun started this process, or the shell that started it (`srun --pty bash`), as the only task of a step.
-bool is_alone_in_its_step() {
+bool is_only_task_of_step() {
   const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && tasks != nullptr && std::strcmp(tasks, "1") == 0;
 }
@@ -81,7 +81,7 @@ LaunchedTasks launched_tasks() {
 
 void require_all_tasks(const LaunchedTasks& launched, int ranks) {
   if (launched.count <= ranks) return;
-  if (launched.rank != 0) leave_to_another(ExitCode::bad_input);
+  if (launched.rank != 0) end_without_report(ExitCode::bad_input);
   throw_bad_input("the launcher started ", launched.count, " processes (", launched.source, "), but MPI sees only ",
                   ranks,
                   ": the launcher does not support this program's MPI, and each process would do all the work alone; "
@@ -93,12 +93,12 @@ bool is_on_one_host() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr) return here != nullptr && std::strcmp(ranks, here) == 0;
-  return is_started_alone();
+  return is_started_without_launcher();
 }
 
-bool is_started_alone() {
+bool is_started_without_launcher() {
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return false;
-  return is_alone_in_its_step() || !speaks_pmi();
+  return is_only_task_of_step() || !speaks_pmi();
 }
 
 }  // namespace shiftron

@@ -25,6 +25,6 @@ void require_all_tasks(const LaunchedTasks& launched, int ranks);
 // Whether this process is the only one of its job, because no launcher started it, or srun started it (or the shell
 // that started it) as the only task of a step. Such a process does not start MPI. Call before MPI starts, which sets
 // such variables itself.
-bool is_started_alone();
+bool is_started_without_launcher();
 
 }  // namespace shiftron

@@ -142,7 +142,7 @@ Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena) {
   return local;
 }
 
-Tensor settled(Run& run, const Residual& stream) {
+Tensor sum_residual(Run& run, const Residual& stream) {
   if (stream.before.defined()) add(run.stream, stream.before, stream.x, stream.x);
   return stream.x;
 }
@@ -189,15 +189,15 @@ Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
   return d_x;
 }
 
-void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x, Stays stays) const {
+void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptOperand stays) const {
   WeightGradient product{run.microbatch, d_y, x, set_->joined(parameters_, &Parameter::gradient, in_)};
   if (!run.weight_gradients.deferred) return add_weight_gradient(run, product);
-  product.d_y = kept_operand(run, d_y, stays == Stays::d_y);
-  product.x = kept_operand(run, x, stays == Stays::x);
+  product.d_y = kept_operand(run, d_y, stays == KeptOperand::d_y);
+  product.x = kept_operand(run, x, stays == KeptOperand::x);
   run.weight_gradients.waiting.push_back(product);
 }
 
-Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, Stays stays) const {
+Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, KeptOperand stays) const {
   const Tensor d_x = backward_input(run, d_y, arena);
   backward_weight(run, d_y, x, stays);
   return d_x;
@@ -356,7 +356,7 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
     if (run.training) add_gradients(run, chunk, d_x.rows(begin, rows));
   };
   const int64_t chunks = run.rows / chunk_rows;
-  for_each_alike(run.stream, chunks, [&, rows = chunk_rows](int64_t i) { pass_rows(i * rows, rows); });
+  for_each_identical(run.stream, chunks, [&, rows = chunk_rows](int64_t i) { pass_rows(i * rows, rows); });
   if (run.rows > chunks * chunk_rows) pass_rows(chunks * chunk_rows, run.rows - chunks * chunk_rows);
   if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait(run.stream);
 }

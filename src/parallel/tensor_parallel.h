@@ -15,11 +15,11 @@ Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
 
 // The residual stream, [local rows, hidden]: x, or before + x if `before` is defined; a reader then writes that to x.
 struct [[nodiscard]] Residual {
-  Residual(Tensor sum, Tensor still_before = {}) : x(std::move(sum)), before(std::move(still_before)) {}
+  Residual(Tensor sum, Tensor not_yet_added = {}) : x(std::move(sum)), before(std::move(not_yet_added)) {}
   Tensor x, before;
 };
 // Writes the stream's sum to x and returns x.
-Tensor settled(Run& run, const Residual& stream);
+Tensor sum_residual(Run& run, const Residual& stream);
 
 // y = x Wᵀ with this rank's piece of W; adjacent parameters are served by one product.
 // The only place where a backward is split into its input and its weight part. It keeps nothing: backward gets the x of
@@ -39,10 +39,11 @@ class Linear {
   Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
   // Adds the weight gradient, or queues it. A queued operand is copied unless the caller says that nobody writes it any
   // more (`stays`) and its memory outlives this action.
-  enum class Stays { none, d_y, x };
-  void backward_weight(Run& run, const Tensor& d_y, const Tensor& x, Stays stays = Stays::none) const;
+  enum class KeptOperand { none, d_y, x };
+  void backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptOperand stays = KeptOperand::none) const;
   // backward_input() and backward_weight().
-  Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, Stays stays = Stays::none) const;
+  Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena,
+                  KeptOperand stays = KeptOperand::none) const;
 
  private:
   void multiply(Run& run, const Tensor& x, const Tensor& y) const;  // y [rows, out] = x Wᵀ

@@ -9,7 +9,7 @@
 
 #include "core/check.h"
 #include "core/median.h"
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron {
 namespace {
@@ -22,9 +22,9 @@ std::chrono::steady_clock::duration duration_of(double seconds) {
 
 Watchdog::Watchdog(OnExpiry on_expiry, double grace_seconds)
     : on_expiry_(std::move(on_expiry)), grace_seconds_(grace_seconds) {
-  reporter_ = quiet_thread([this] { report(); });
+  reporter_ = thread_without_signals([this] { report(); });
   try {
-    watcher_ = quiet_thread([this] { watch(); });
+    watcher_ = thread_without_signals([this] { watch(); });
   } catch (...) {
     stop();
     throw;
@@ -123,7 +123,7 @@ void Watchdog::pass_over(Clock::duration elapsed) {
 
 Watchdog::Inquiry::Inquiry(Watchdog& watchdog, std::function<std::string()> under_way)
     : watchdog_(watchdog), under_way_(std::move(under_way)) {
-  thread_ = quiet_thread([this] { ask(); });
+  thread_ = thread_without_signals([this] { ask(); });
 }
 
 Watchdog::Inquiry::~Inquiry() {

@@ -15,7 +15,7 @@ Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sourc
                 config.data.document_reset, shuffle);
 }
 
-void add_data(std::vector<GivenValue>& given, const std::string& key, const std::vector<DataSource>& sources,
+void add_data(std::vector<RankSetting>& given, const std::string& key, const std::vector<DataSource>& sources,
               const Loader& loader) {
   const std::vector<std::string> fingerprints = loader.fingerprints_of_sources();
   const std::string hash = loader.tokenizer_hash();

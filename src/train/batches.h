@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "parallel/given_alike.h"
+#include "parallel/same_settings.h"
 #include "train/engine.h"
 
 namespace shiftron {
@@ -15,7 +15,7 @@ namespace shiftron {
 Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sources, bool shuffle);
 
 // Adds what `loader` found in each of the sources that `key` names.
-void add_data(std::vector<GivenValue>& given, const std::string& key, const std::vector<DataSource>& sources,
+void add_data(std::vector<RankSetting>& given, const std::string& key, const std::vector<DataSource>& sources,
               const Loader& loader);
 
 // Number of the first sample that microbatch `index` of rank `dp` reads in `step` (from 1).

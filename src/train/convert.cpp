@@ -75,8 +75,8 @@ std::string request_of(const std::string& step_directory, const std::string& lay
 
 }  // namespace
 
-LayoutWords read_layout_words(const std::string& text) {
-  LayoutWords words;
+ParsedLayout parse_layout(const std::string& text) {
+  ParsedLayout words;
   std::vector<std::pair<std::string, std::string>> values;
   std::istringstream input(text);
   for (std::string part; std::getline(input, part, ',');) {
@@ -101,7 +101,7 @@ LayoutWords read_layout_words(const std::string& text) {
   return words;
 }
 
-RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ranks) {
+RunConfig config_with_layout(const RunConfig& saved, const ParsedLayout& words, int& ranks) {
   RunConfig config = saved;
   config.parallel = ParallelSection{};
   config.parallel.bucket_elements = saved.parallel.bucket_elements;
@@ -110,7 +110,7 @@ RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ra
   apply_level(config, words.settings);
   int64_t dp = 0;
   const std::string unreadable = read_value(words.dp, dp);
-  const int64_t smallest = std::max(1, smallest_ranks(config.parallel));
+  const int64_t smallest = std::max(1, minimum_ranks(config.parallel));
   if (!unreadable.empty() || dp < 1 || dp > kMostRanks) {
     config.reading_faults.push_back("dp '" + words.dp + "' must be a whole number from 1 to " +
                                     std::to_string(kMostRanks) + " (" + kOrigin + ")");
@@ -151,7 +151,7 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
   RunConfig saved = saved_config(content.state_json, step_directory);
   saved.output.directory = output;
   saved.checkpoint.resume = {};
-  const RunConfig config = under_layout(saved, read_layout_words(layout_text), ranks);
+  const RunConfig config = config_with_layout(saved, parse_layout(layout_text), ranks);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   const bool keeps_moments = has_moments(reader.tensors()) && !options.drop_optimizer;
   const bool casts = options.precision && std::ranges::any_of(reader.tensors(), [&](const ManifestTensor& tensor) {
@@ -173,13 +173,13 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
                      .config_file = {},
                      .layout = layout,
                      .files = step.files.size(),
-                     .can_train = keeps_moments || may_begin_without_moments(content.state_json),
-                     .says_how = trains(config)};
+                     .can_train = keeps_moments || can_start_without_moments(content.state_json),
+                     .has_training_keys = trains(config)};
   NewRun place(output, request_of(step_directory, layout_text, options), log);
   made.config_file = place.config_file();
-  if (!place.made_before().empty()) {
+  if (!place.existing_step().empty()) {
     made.was_there = true;
-    made.directory = place.made_before();
+    made.directory = place.existing_step();
     made.bytes = bytes_of_step(made.directory);
     if (options.tell) options.tell(made);
     place.done();

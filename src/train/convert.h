@@ -14,17 +14,17 @@ namespace shiftron {
 
 // "tp=4,pp=2,dp=8,zero=1,stage_layers=3,1": keys of [parallel], and dp, which is not a key. A part without "=" belongs
 // to the value before it.
-struct LayoutWords {
+struct ParsedLayout {
   std::vector<Setting> settings;  // of [parallel]
   std::string dp = "1";
 };
 // Throws Error(bad_input) if a part has no key before it, or if a key is given twice.
-LayoutWords read_layout_words(const std::string& text);
+ParsedLayout parse_layout(const std::string& text);
 
 // `saved` with that layout. Keys that the words leave out get their defaults, except parallel.bucket_elements, which
 // stays, and parallel.recompute, which stays if it is the same for all stages. `ranks` returns the layout's number of
 // ranks. Throws Error(bad_input) that lists every fault, as `train` does.
-RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ranks);
+RunConfig config_with_layout(const RunConfig& saved, const ParsedLayout& words, int& ranks);
 
 // What each rank of a run of `config` writes and reads back, in the order of their files. Ranks without a file are left
 // out.
@@ -41,11 +41,11 @@ struct ConvertedStep {
   std::string directory;    // of the step: OUTPUT/checkpoints/step-S
   std::string config_file;  // OUTPUT/config.conf
   ParallelLayout layout;
-  size_t files = 0;        // of tensors
-  uint64_t bytes = 0;      // of all files
-  bool can_train = false;  // `train` accepts it: it has moments, or needs none
-  bool says_how = false;   // its configuration also says how to train
-  bool was_there = false;  // an earlier, killed command of the same conversion had made it
+  size_t files = 0;                // of tensors
+  uint64_t bytes = 0;              // of all files
+  bool can_train = false;          // `train` accepts it: it has moments, or needs none
+  bool has_training_keys = false;  // its configuration also says how to train
+  bool was_there = false;          // an earlier, killed command of the same conversion had made it
 };
 
 // Writes OUTPUT/checkpoints/step-S, split as the ranks of the layout would write it, and OUTPUT/config.conf. Parameters

@@ -36,7 +36,7 @@ TypicalProduct typical_product(const RunConfig& config) {
 }
 
 // The kinds of products that every rank's processor has.
-std::vector<ProductsBy> products_everywhere(ControlPlane& world) {
+std::vector<ProductsBy> products_of_all_ranks(ControlPlane& world) {
   std::string own;
   for (const ProductsBy by : products_here()) own += static_cast<char>(kDigit + static_cast<int>(by));
   const std::string all = joined_texts(world, own);
@@ -49,7 +49,7 @@ std::vector<ProductsBy> products_everywhere(ControlPlane& world) {
 
 // Results depend on the choice, so only rank 0 times it and sends it to all.
 std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOptions& cpu) {
-  const std::vector<ProductsBy> among = products_everywhere(world);
+  const std::vector<ProductsBy> among = products_of_all_ranks(world);
   if (repeats(config)) {
     cpu.bfloat16 = untimed_products(among);
     return "";
@@ -130,7 +130,7 @@ bool chooses_products(const RunConfig& config) {
 }
 
 std::string restore_products(const Bfloat16Products& saved, ControlPlane& world, CpuOptions& cpu) {
-  const std::vector<ProductsBy> here = products_everywhere(world);
+  const std::vector<ProductsBy> here = products_of_all_ranks(world);
   std::string replaced;
   for (const ProductClass& of : kProductClasses) {
     const ProductsBy was = saved.*of.by;
@@ -167,8 +167,8 @@ void join_devices(const RunConfig& config, ControlPlane& world, Stream& stream, 
     if (!is_cuda(config)) return;
     const DeviceIdentity& device = started.identity;
     const std::string host = host_name() + " ";
-    started.ranks_of_memory = ranks_alike(world, host + device.uuid).count;
-    share_device(ranks_alike(world, host + device.bus).place);
+    started.ranks_of_memory = find_matching_ranks(world, host + device.uuid).count;
+    share_device(find_matching_ranks(world, host + device.bus).place);
     started.hosts = devices_of_hosts(world, device.uuid);
     started.binding = bind_near_gpu(world, host_name(), device.bus, stream.cpu);
     if (repeats(config)) repeat_sums();
@@ -177,7 +177,7 @@ void join_devices(const RunConfig& config, ControlPlane& world, Stream& stream, 
 
 StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream) {
   StartedDevice started;
-  all_agree(world, [&] { started = open_device(config, share, stream); });
+  run_on_all_ranks(world, [&] { started = open_device(config, share, stream); });
   join_devices(config, world, stream, started);
   return started;
 }
@@ -194,7 +194,7 @@ DType product_type(Precision precision, const CpuOptions& cpu) {
   return precision == Precision::bf16 && cpu.bfloat16.forward != ProductsBy::float32 ? DType::bfloat16 : DType::float32;
 }
 
-DeviceChoice device_here(DeviceChoice saved) {
+DeviceChoice available_device(DeviceChoice saved) {
   bool usable = false;
   if constexpr (kHasCuda) usable = cuda_devices() > 0;
   return usable ? saved : DeviceChoice::cpu;

@@ -60,6 +60,6 @@ Stream planning_stream(const RunConfig& config, int threads, Ledger& ledger);
 DType product_type(Precision precision, const CpuOptions& cpu);
 
 // The device for a run that was saved elsewhere: `saved` if this build and host have it, otherwise the CPU.
-DeviceChoice device_here(DeviceChoice saved);
+DeviceChoice available_device(DeviceChoice saved);
 
 }  // namespace shiftron

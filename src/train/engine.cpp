@@ -207,7 +207,7 @@ int64_t Engine::accumulate_gradients(int microbatches, const BatchReader& read, 
   return train(read, {.training = true, .microbatches = microbatches, .totals = totals});
 }
 
-void Engine::accumulate_gradients_alone(const BatchReader& read, Tensor totals) {
+void Engine::accumulate_gradients_locally(const BatchReader& read, Tensor totals) {
   train(read, {.training = true, .alone = true, .microbatches = 1, .totals = totals});
 }
 
@@ -274,8 +274,8 @@ void Engine::expect_rows(const std::vector<Action>& actions, bool come) {
 }
 
 void Engine::receive_ahead() {
-  for (auto& [from, rows] : inputs_) rows.go_ahead();
-  for (auto& [from, rows] : d_outputs_) rows.go_ahead();
+  for (auto& [from, rows] : inputs_) rows.start_receiving_ahead();
+  for (auto& [from, rows] : d_outputs_) rows.start_receiving_ahead();
 }
 
 Engine::MicrobatchMemory& Engine::memory_of(int chunk, int number, const Pass& pass) {

@@ -62,7 +62,7 @@ class Engine {
   int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
   // The same for one microbatch, except that random rows replace those of other stages, and nothing is sent. Afterwards
   // everything that it launches is loaded; loading on a GPU may wait for kernels that wait for messages.
-  void accumulate_gradients_alone(const BatchReader& read, Tensor totals);
+  void accumulate_gradients_locally(const BatchReader& read, Tensor totals);
   // Forward only. `visit` is called on the last stage once per microbatch with its losses [rows] of A.
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
   // `sources`, if given: rows of microbatch `index` are also added to sources.totals, each to the row of its source.

@@ -44,8 +44,8 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
                                      .code_version = code_version},
                          .files = one_file(parameters)};
   NewRun run(output, options.request, log);
-  ImportedRun made{.step = {.directory = run.made_before(), .bytes = 0}, .config_file = run.config_file()};
-  if (!options.request.empty() && !run.made_before().empty()) {
+  ImportedRun made{.step = {.directory = run.existing_step(), .bytes = 0}, .config_file = run.config_file()};
+  if (!options.request.empty() && !run.existing_step().empty()) {
     made.was_there = true;
     made.step.bytes = bytes_of_step(made.step.directory);
     if (options.tell) options.tell(made);

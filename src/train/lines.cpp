@@ -18,8 +18,8 @@ void for_each_line(const std::string& path, const std::function<void(const std::
   for (std::string line; std::getline(input, line);) visit(line);
 }
 
-void for_each_line_from_the_end(const FileDescriptor& file,
-                                const std::function<bool(uint64_t begin, std::string_view line)>& visit) {
+void for_each_line_backward(const FileDescriptor& file,
+                            const std::function<bool(uint64_t begin, std::string_view line)>& visit) {
   constexpr uint64_t kBlock = uint64_t{64} << 10;
   std::string text;              // read but not yet visited
   uint64_t begin = file.size();  // of `text`
@@ -38,14 +38,14 @@ void for_each_line_from_the_end(const FileDescriptor& file,
   }
 }
 
-void GrowingLines::read(const std::function<void()>& begin_anew,
+void GrowingLines::read(const std::function<void()>& on_restart,
                         const std::function<void(const std::string& line)>& visit) {
   std::ifstream input = open_lines(path_);
   std::string line;
   if (end_ > 0) {
     input.seekg(end_ - static_cast<std::streamoff>(last_.size()) - 1);
     if (!std::getline(input, line) || input.eof() || line != last_) {
-      begin_anew();
+      on_restart();
       end_ = 0;
       last_.clear();
       input.clear();

@@ -16,16 +16,16 @@ void for_each_line(const std::string& path, const std::function<void(const std::
 
 // From the last line to the first, while `visit` returns true. Passes each line with its line end, and the byte where
 // it begins. Reads little more than it visits.
-void for_each_line_from_the_end(const FileDescriptor& file,
-                                const std::function<bool(uint64_t begin, std::string_view line)>& visit);
+void for_each_line_backward(const FileDescriptor& file,
+                            const std::function<bool(uint64_t begin, std::string_view line)>& visit);
 
 // Visits each whole line of a growing file once, over all calls of read().
 class GrowingLines {
  public:
   explicit GrowingLines(std::string path) : path_(std::move(path)) {}
-  // Visits the lines added since the last call. If the file was cut, replaced or removed meanwhile, calls `begin_anew`
+  // Visits the lines added since the last call. If the file was cut, replaced or removed meanwhile, calls `on_restart`
   // and visits all of its lines.
-  void read(const std::function<void()>& begin_anew, const std::function<void(const std::string& line)>& visit);
+  void read(const std::function<void()>& on_restart, const std::function<void(const std::string& line)>& visit);
 
  private:
   std::string path_;

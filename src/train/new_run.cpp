@@ -21,8 +21,8 @@ NewRun::NewRun(const std::string& directory, const std::string& request, Log& lo
       was_there_(fs::exists(fs::symlink_status(directory))),
       lock_(open_run(directory, log, {.option = "--output", .advice = "wait for it, or choose another --output"})) {
   const std::vector<StepDirectory> steps = list_steps(checkpoints());
-  made_before_ = step_made_before();
-  if (!made_before_.empty()) return;
+  existing_step_ = find_existing_step();
+  if (!existing_step_.empty()) return;
   if (!steps.empty()) {
     throw_bad_input(steps.front().path, " already exists and is not overwritten; choose another --output");
   }
@@ -40,7 +40,7 @@ void NewRun::begin() {
 }
 
 // The only step, if it was made for this request; throws if it is damaged.
-std::string NewRun::step_made_before() const {
+std::string NewRun::find_existing_step() const {
   const std::vector<StepDirectory> steps = list_steps(checkpoints());
   if (steps.size() != 1 || !fs::exists(request_file())) return "";
   if (read_file(request_file(), kLongestRequest) != request_) return "";
@@ -50,7 +50,7 @@ std::string NewRun::step_made_before() const {
 
 NewRun::~NewRun() {
   std::error_code ignored;
-  if (made_before_.empty() || done_) fs::remove(request_file(), ignored);
+  if (existing_step_.empty() || done_) fs::remove(request_file(), ignored);
   if (!done_ && is_known_to_be_empty()) {
     if (made_config_) fs::remove(config_file(), ignored);
     if (!was_there_) fs::remove_all(checkpoints(), ignored);

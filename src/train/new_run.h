@@ -22,7 +22,7 @@ class NewRun {
   NewRun& operator=(const NewRun&) = delete;
 
   // The step that an earlier, killed command of the same request had made; "" if there is none.
-  const std::string& made_before() const { return made_before_; }
+  const std::string& existing_step() const { return existing_step_; }
 
   void begin();  // if nothing was made before: writes made-for
   std::string checkpoints() const { return directory_ + "/checkpoints"; }
@@ -35,11 +35,11 @@ class NewRun {
  private:
   bool is_known_to_be_empty() const noexcept;
   std::string request_file() const { return directory_ + "/made-for"; }
-  std::string step_made_before() const;
+  std::string find_existing_step() const;
 
   const std::string directory_, request_;
   const bool was_there_;
-  std::string made_before_;
+  std::string existing_step_;
   bool made_config_ = false, done_ = false;
   std::unique_ptr<DirectoryLock> lock_;
 };

@@ -273,7 +273,7 @@ std::vector<Option> option_table() {
 
 #undef PLACE
 
-std::vector<BuiltValues> built_in_this_version() {
+std::vector<ImplementedValues> implemented_values() {
   return {
       {"train.deterministic", {"off", "repeat"}},
       {"parallel.cp", {"1"}},
@@ -282,14 +282,14 @@ std::vector<BuiltValues> built_in_this_version() {
   };
 }
 
-std::string BuiltValues::listed() const {
+std::string ImplementedValues::listed() const {
   std::string text;
   for (const std::string& value : values) text += (text.empty() ? "" : ", ") + value;
   return text;
 }
 
 std::string full_help(const Option& option) {
-  for (const BuiltValues& built : built_in_this_version()) {
+  for (const ImplementedValues& built : implemented_values()) {
     // Which devices there are depends on the build.
     if (option.key == built.key && option.key != "device.kind")
       return option.help + " (in this version " + built.listed() + ")";

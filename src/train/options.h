@@ -32,12 +32,12 @@ struct Option {
 };
 
 // Values of a key that this version implements; the others are read and refused.
-struct BuiltValues {
+struct ImplementedValues {
   const char* key;
   std::vector<std::string> values;
   std::string listed() const;  // "free, gate, clamp"
 };
-std::vector<BuiltValues> built_in_this_version();
+std::vector<ImplementedValues> implemented_values();
 
 // Every key, section by section in the order in which files list them.
 std::vector<Option> option_table();

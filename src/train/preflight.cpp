@@ -123,7 +123,7 @@ RankReport rank_report_of(const std::string& text) {
 }
 
 // The most common name; of equally common ones the smallest, so that every rank gets the same.
-std::string commonest(const std::map<std::string, int>& counts) {
+std::string most_common(const std::map<std::string, int>& counts) {
   return std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
@@ -135,7 +135,7 @@ DevicesOfHosts devices_of(const std::vector<RankReport>& reports) {
   return hosts;
 }
 
-void judge_devices(const DevicesOfHosts& hosts, std::vector<HostFault>& faults, std::vector<HostFault>& warnings) {
+void find_device_faults(const DevicesOfHosts& hosts, std::vector<HostFault>& faults, std::vector<HostFault>& warnings) {
   const bool all_share = std::ranges::all_of(hosts, [](const auto& entry) { return entry.second.shares(); });
   for (const auto& [host, of] : hosts) {
     if (!of.shares()) continue;
@@ -146,8 +146,8 @@ void judge_devices(const DevicesOfHosts& hosts, std::vector<HostFault>& faults, 
   }
 }
 
-void judge_gpus(const std::vector<RankReport>& reports, std::vector<HostFault>& faults,
-                std::vector<HostFault>& warnings) {
+void find_gpu_faults(const std::vector<RankReport>& reports, std::vector<HostFault>& faults,
+                     std::vector<HostFault>& warnings) {
   std::vector<RankGpu> gpus;
   for (const RankReport& report : reports) {
     if (!report.gpu.empty()) gpus.push_back({report.host, report.local_rank, report.gpu});
@@ -169,7 +169,7 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
     for (const auto& [name, hash] : report.files) ++variants[name][hash];
   }
   const double clock = median_of(clocks), rate = rates.empty() ? 0 : median_of(rates);
-  std::set<std::string> told_slow;
+  std::set<std::string> slow_hosts;
   for (const RankReport& report : reports) {
     if (report.wrong_products > 0) {
       faults.push_back({report.host, fmt::format("a matrix product on its rank {1} has {0} wrong elements",
@@ -177,7 +177,7 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
     }
     if (!report.device_fault.empty()) {
       faults.push_back({report.host, fmt::format("on its rank {}: {}", report.local_rank, report.device_fault)});
-    } else if (report.operations < kLeastShareOfSpeed * rate && told_slow.insert(report.host).second) {
+    } else if (report.operations < kLeastShareOfSpeed * rate && slow_hosts.insert(report.host).second) {
       warnings.push_back({report.host, fmt::format("its rank {} multiplies at {:.0f} GFLOP/s, but the median is {:.0f}",
                                                    report.local_rank, report.operations / 1e9, rate / 1e9)});
     }
@@ -187,7 +187,7 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
     }
     if (report.local_rank != 0) continue;
     for (const auto& [name, hash] : report.files) {
-      if (hash != commonest(variants.at(name))) {
+      if (hash != most_common(variants.at(name))) {
         faults.push_back({report.host, name + " differs from the other hosts': install the same version everywhere"});
       }
     }
@@ -198,12 +198,13 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
     }
     if (!report.disk_fault.empty()) faults.push_back({report.host, report.disk_fault});
   }
-  judge_devices(devices_of(reports), faults, warnings);
-  judge_gpus(reports, faults, warnings);
+  find_device_faults(devices_of(reports), faults, warnings);
+  find_gpu_faults(reports, faults, warnings);
   return faults;
 }
 
-std::string fault_of_unseen(const std::string& directory, size_t written, const std::vector<std::string>& unseen) {
+std::string shared_directory_fault(const std::string& directory, size_t written,
+                                   const std::vector<std::string>& unseen) {
   // A host that sees most of the others is not at fault. If the hosts split into halves, nobody knows which half is.
   if (unseen.empty() || 2 * unseen.size() < written) return "";
   const bool is_alone = unseen.size() + 1 == written;
@@ -214,7 +215,7 @@ std::string fault_of_unseen(const std::string& directory, size_t written, const 
                      unseen.front(), others);
 }
 
-RoomForSteps steps_in_need_of_room(const RunConfig& config, int64_t there) {
+DiskSpaceForSteps steps_needing_space(const RunConfig& config, int64_t there) {
   const CheckpointSection& checkpoint = config.checkpoint;
   const int64_t saves = checkpoint.every > 0 ? (config.train.steps - 1) / checkpoint.every + 2 : 1;  // step 0 too
   const int64_t at_once = std::min(std::max<int64_t>(checkpoint.keep, 1) + 1, saves);
@@ -222,15 +223,16 @@ RoomForSteps steps_in_need_of_room(const RunConfig& config, int64_t there) {
           .all = std::max<int64_t>(at_once - there, 0)};
 }
 
-std::string look_for_room(const RunConfig& config) {
+std::string check_disk_space(const RunConfig& config) {
   const std::string& directory = config.output.directory;
   const std::string checkpoints = directory + "/checkpoints";
   const int64_t bytes = 3 * size_of(number_types(config.train.precision).accumulation);  // master and two moments
   const auto step = static_cast<uint64_t>(count_parameters(config).total * bytes);
-  const Retention newest = {.keep = 1, .keep_every = config.checkpoint.keep_every, .was_to_stay = was_to_stay};
+  const Retention newest = {
+      .keep = 1, .keep_every = config.checkpoint.keep_every, .promised_to_keep = promised_to_keep};
   const uint64_t may_go = superfluous_steps(checkpoints, newest, -1).size() * step;
   const auto there = static_cast<int64_t>(list_steps(checkpoints).size());
-  const auto [least, all] = steps_in_need_of_room(config, there);
+  const auto [least, all] = steps_needing_space(config, there);
   const uint64_t room = free_disk_space(directory);
   if (const uint64_t need = static_cast<uint64_t>(least) * step; room + may_go < need) {
     throw_bad_input(directory, " has ", room / 1'000'000, " MB of free space, but ",
@@ -248,9 +250,9 @@ namespace {
 
 // Why this rank cannot open the data as training does; "" if it can. A host that lacks data which others have is at
 // fault. Throws if every rank lacks the data, or if ranks have different data at the same place.
-std::string look_for_data(const RunConfig& config, ControlPlane& world) {
+std::string check_data(const RunConfig& config, ControlPlane& world) {
   if (config.data.train.empty()) return "";
-  std::vector<GivenValue> data;
+  std::vector<RankSetting> data;
   std::optional<Error> fault;
   try {
     add_data(data, "data.train", config.data.train, open_loader(config, config.data.train, true));
@@ -261,8 +263,8 @@ std::string look_for_data(const RunConfig& config, ControlPlane& world) {
     fault = as_error(exception);
   }
   const std::vector<std::string> of_all = different_texts(world, fault ? fault->what() : "");
-  if (std::ranges::find(of_all, "") == of_all.end()) all_agree(world, [&] { throw *fault; });
-  if (of_all.size() == 1) require_given_alike(world, data);
+  if (std::ranges::find(of_all, "") == of_all.end()) run_on_all_ranks(world, [&] { throw *fault; });
+  if (of_all.size() == 1) require_same_settings(world, data);
   return fault ? fault->what() : "";
 }
 
@@ -295,7 +297,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   // That was a barrier too: all probes are written.
   for (std::string name; std::getline(joined, name);) names.push_back(name);
   if (leads && report.disk_fault.empty()) {
-    report.disk_fault = fault_of_unseen(directory, names.size(), unseen(directory, names));
+    report.disk_fault = shared_directory_fault(directory, names.size(), unseen(directory, names));
   }
   world.barrier();
   if (leads) {
@@ -303,17 +305,17 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
     std::filesystem::remove(probe_path(directory, own), ignored);
   }
   PreflightResult result;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (world.rank() != 0 || !report.disk_fault.empty()) return;
-    const std::string warning = look_for_room(config);
+    const std::string warning = check_disk_space(config);
     if (!warning.empty()) result.warnings.push_back({report.host, warning});
   });
 
   begin("the data", {});
-  report.data_fault = look_for_data(config, world);
+  report.data_fault = check_data(config, world);
 
   {
-    DeviceLook device(config, share, world, begin);
+    DeviceCheck device(config, share, world, begin);
     report.device = device.device();
     report.gpu = device.facts();
     report.device_fault = device.fault();

@@ -46,18 +46,19 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
 // What is wrong with the run's directory on a host that does not see `unseen` of the `written` probes, one from each
 // host that could write there. "" if nothing is, or if the hosts that wrote the unseen probes are at fault; these
 // report it themselves.
-std::string fault_of_unseen(const std::string& directory, size_t written, const std::vector<std::string>& unseen);
+std::string shared_directory_fault(const std::string& directory, size_t written,
+                                   const std::vector<std::string>& unseen);
 
 // For how many steps the disk needs room in addition to the `there` that it holds.
-struct RoomForSteps {
+struct DiskSpaceForSteps {
   int64_t least = 1;  // if older steps are removed; the newest one stays until the next is written
   int64_t all = 1;    // if checkpoint.keep of them stay
 };
-RoomForSteps steps_in_need_of_room(const RunConfig& config, int64_t there);
+DiskSpaceForSteps steps_needing_space(const RunConfig& config, int64_t there);
 
 // Throws Error(bad_input) if saves would fail. Returns a warning if there is room for fewer steps than checkpoint.keep,
 // otherwise "".
-std::string look_for_room(const RunConfig& config);
+std::string check_disk_space(const RunConfig& config);
 
 struct PreflightResult {  // faults and warnings on rank 0 only
   std::vector<HostFault> faults{}, warnings{};

@@ -123,7 +123,8 @@ void check_messages(Stream& stream, const Groups& groups, Values& values) {
 
 }  // namespace
 
-DeviceLook::DeviceLook(const RunConfig& config, const HostShare& share, HostCommunicator& world, const BeginPart& begin)
+DeviceCheck::DeviceCheck(const RunConfig& config, const HostShare& share, HostCommunicator& world,
+                         const BeginPart& begin)
     : config_(config), world_(world) {
   begin("the start of the device", {});
   attempt([&] { started_ = open_device(config, share, stream_); });
@@ -144,7 +145,7 @@ DeviceLook::DeviceLook(const RunConfig& config, const HostShare& share, HostComm
 }
 
 // Does nothing once the device has failed.
-void DeviceLook::attempt(const std::function<void()>& work) {
+void DeviceCheck::attempt(const std::function<void()>& work) {
   if (!fault_.empty()) return;
   try {
     work();
@@ -153,11 +154,11 @@ void DeviceLook::attempt(const std::function<void()>& work) {
   }
 }
 
-void DeviceLook::agree_on_devices() {
-  all_work_ = ranks_alike(world_, fault_.empty() ? "works" : "fails").count == world_.size() && fault_.empty();
+void DeviceCheck::agree_on_devices() {
+  all_work_ = find_matching_ranks(world_, fault_.empty() ? "works" : "fails").count == world_.size() && fault_.empty();
 }
 
-void DeviceLook::sum_over_groups(const BeginPart& begin) {
+void DeviceCheck::sum_over_groups(const BeginPart& begin) {
   begin("connecting the groups", setup_deadline(config_));
   const ParallelLayout layout = make_layout(config_.parallel, world_.size());
   Values values;

@@ -20,10 +20,10 @@ namespace shiftron {
 using BeginPart = std::function<void(const std::string& part, std::optional<Deadline> own)>;
 
 // One rank's device and its libraries. Failures are kept in fault() and not thrown.
-class DeviceLook {
+class DeviceCheck {
  public:
   // Every rank of `world` calls it.
-  DeviceLook(const RunConfig& config, const HostShare& share, HostCommunicator& world, const BeginPart& begin);
+  DeviceCheck(const RunConfig& config, const HostShare& share, HostCommunicator& world, const BeginPart& begin);
 
   // Sums over each group that this rank is in, and sends a message over each of its channels. Every rank calls it, and
   // only if the devices of all work. If a peer is missing, the rank hangs in that part.

@@ -39,7 +39,7 @@ CheckpointSection rule_of(const std::string& checkpoints) {
 }
 
 // A step that was read without a fault, and its manifest, by which it differs from a later step of the same number.
-struct WholeStep {
+struct UndamagedStep {
   int64_t step = -1;
   std::string manifest{};
 };
@@ -53,10 +53,11 @@ std::string manifest_of(const StepDirectory& entry) {
 }
 
 // The newest step without any fault. Reads every byte of the steps that it tries, except `known`.
-WholeStep newest_whole_step(const std::string& checkpoints, const WholeStep& known, const BytesRead& progress) {
+UndamagedStep newest_undamaged_step(const std::string& checkpoints, const UndamagedStep& known,
+                                    const BytesRead& progress) {
   std::string faults;
   for (const StepDirectory& entry : list_steps(checkpoints)) {
-    const WholeStep candidate{entry.step, manifest_of(entry)};
+    const UndamagedStep candidate{entry.step, manifest_of(entry)};
     if (candidate.step == known.step && candidate.manifest == known.manifest) return known;
     const std::vector<std::string> found = verify_step(entry.path, progress);
     if (found.empty()) return candidate;
@@ -112,7 +113,7 @@ void remove_all_of(const Pruning& pruning, const std::function<void()>& before_e
 std::unique_ptr<DirectoryLock> lock_on_full_disk(const std::string& run, const Pruning& planned, Pruning& gone) {
   try {
     return lock_of(run);  // planning may have taken long: another process may be there by now
-  } catch (const NoRoomForLock&) {
+  } catch (const NoSpaceForLock&) {
     gone = one_of(planned);
     if (gone.leftovers.empty() && gone.steps.empty()) throw;
   }
@@ -128,7 +129,7 @@ std::unique_ptr<DirectoryLock> lock_on_full_disk(const std::string& run, const P
 
 // plan_pruning() that stores the newest whole step in `whole`; if `whole` is set already, that step is not read again.
 Pruning planned_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
-                        const BytesRead& progress, WholeStep& whole) {
+                        const BytesRead& progress, UndamagedStep& whole) {
   const std::string checkpoints = checkpoints_of(run);
   const CheckpointSection rule = rule_of(checkpoints);
   Pruning pruning{.steps = {},
@@ -137,12 +138,12 @@ Pruning planned_pruning(const std::string& run, std::optional<int64_t> keep, std
                   .keep_every = keep_every.value_or(rule.keep_every)};
   for (const std::string& path : list_temporaries(checkpoints)) pruning.leftovers.push_back({path, bytes_below(path)});
   Retention retention{.keep = pruning.keep, .keep_every = pruning.keep_every};
-  if (!keep_every) retention.was_to_stay = was_to_stay;
+  if (!keep_every) retention.promised_to_keep = promised_to_keep;
   std::vector<StepDirectory> doomed = superfluous_steps(checkpoints, retention, -1);
   if (doomed.empty()) return pruning;
-  whole = newest_whole_step(checkpoints, whole, progress);
-  pruning.newest_whole = whole.step;
-  std::erase_if(doomed, [&](const StepDirectory& entry) { return entry.step == pruning.newest_whole; });
+  whole = newest_undamaged_step(checkpoints, whole, progress);
+  pruning.newest_undamaged = whole.step;
+  std::erase_if(doomed, [&](const StepDirectory& entry) { return entry.step == pruning.newest_undamaged; });
   for (const StepDirectory& entry : doomed) pruning.steps.push_back({entry, check_step(entry.path).bytes()});
   return pruning;
 }
@@ -151,7 +152,7 @@ Pruning planned_pruning(const std::string& run, std::optional<int64_t> keep, std
 
 Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
                      const BytesRead& progress) {
-  WholeStep whole;
+  UndamagedStep whole;
   return planned_pruning(run, keep, keep_every, progress, whole);
 }
 
@@ -160,10 +161,10 @@ Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional
   checkpoints_of(run);
   std::unique_ptr<DirectoryLock> lock;
   Pruning gone;
-  WholeStep whole;
+  UndamagedStep whole;
   try {
     lock = lock_of(run);
-  } catch (const NoRoomForLock&) {
+  } catch (const NoSpaceForLock&) {
     Pruning planned = planned_pruning(run, keep, keep_every, progress, whole);
     if (planned.steps.empty() && planned.leftovers.empty()) return planned;
     lock = lock_on_full_disk(run, planned, gone);

@@ -26,7 +26,7 @@ struct Pruning {
   std::vector<SuperfluousStep> steps;  // newest first
   std::vector<Leftover> leftovers;     // removed too
   int64_t keep = 0, keep_every = 0;    // the rule by which they are superfluous
-  int64_t newest_whole = -1;           // the newest step that was read without a fault; −1 = nothing is superfluous
+  int64_t newest_undamaged = -1;       // the newest step that was read without a fault; −1 = nothing is superfluous
 };
 
 // What may be removed from RUN: what checkpoint.keep and keep_every of the newest valid step, or these arguments, would

@@ -26,7 +26,7 @@ void ReceivedRows::expect(const std::vector<int>& slots, bool come) {
   ahead_ = false;
 }
 
-void ReceivedRows::go_ahead() {
+void ReceivedRows::start_receiving_ahead() {
   ahead_ = true;
   if (!coming_.defined()) post();
 }

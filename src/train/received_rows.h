@@ -20,8 +20,8 @@ class ReceivedRows {
   // The slots of the messages that will be received from now on, in order. If `come` is false, none come, and rows of
   // random numbers replace them.
   void expect(const std::vector<int>& slots, bool come = true);
-  void go_ahead();  // posts the next receive now; until then each is posted when it is used
-  Tensor next();    // the stream waits for it; posts the next receive if go_ahead() was called
+  void start_receiving_ahead();  // posts the next receive now; until then each is posted when it is used
+  Tensor next();  // the stream waits for it; posts the next receive if start_receiving_ahead() was called
   int slots() const { return count_; }
   // Bytes of a slot, as a run on meta measured them.
   void add_to(MemoryPlan& plan) const { plan[slots_.front()->name()] = slots_.front()->peak(); }

@@ -15,7 +15,7 @@
 
 namespace shiftron {
 
-bool was_to_stay(const Manifest& manifest) {
+bool promised_to_keep(const Manifest& manifest) {
   const int64_t every = saved_config(manifest.state_json, "checkpoint").checkpoint.keep_every;
   return every > 0 && manifest.step % every == 0;
 }
@@ -46,7 +46,7 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
   return goes_back ? std::optional(choice.step) : std::nullopt;
 }
 
-std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good) {
+std::string non_finite_advice(const RunConfig& config, const std::string& checkpoints, int64_t last_good) {
   std::string options =
       fmt::format("--config {} --optimizer.learning_rate {:g}", shell_word(config.output.directory + "/config.conf"),
                   config.optimizer.learning_rate / 2);
@@ -106,7 +106,7 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
                   shell_word(step_directory + "/" + kTokenizerName));
 }
 
-void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log) {
+void warn_of_changed_schedule(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log) {
   const OptimizerSection& optimizer = config.optimizer;
   const int64_t before = saved.train.steps, now = config.train.steps;
   if (before == now || optimizer.schedule == LearningRateSchedule::constant) return;

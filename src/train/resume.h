@@ -14,7 +14,7 @@ namespace shiftron {
 
 // Whether the start that saved the step promised to keep it for ever. A later start without checkpoint.keep_every does
 // not remove it.
-bool was_to_stay(const Manifest& manifest);
+bool promised_to_keep(const Manifest& manifest);
 
 // The step that checkpoint.resume=STEP asks for; unset: the newest. STEP takes effect once: if the newest step was
 // saved by a run that had already gone back to STEP, that newest step is used. Before any tensor is read, compares the
@@ -23,7 +23,7 @@ bool was_to_stay(const Manifest& manifest);
 std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log);
 
 // What to do if steps after `last_good` had no finite loss: the commands that begin a new run.
-std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good);
+std::string non_finite_advice(const RunConfig& config, const std::string& checkpoints, int64_t last_good);
 
 // Throws Error(bad_input) if the fingerprints of data.train differ; the datasets' paths do not matter.
 void require_same_data(const std::vector<DataSource>& sources, int64_t step, const std::string& before,
@@ -35,7 +35,7 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
                           const CheckpointContent& content, const std::string& hash, Log& log);
 
 // Warns if train.steps differs and the learning rate depends on the end of the run.
-void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log);
+void warn_of_changed_schedule(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log);
 
 // Warns if the run resumes at or after train.stop_at. It does not refuse: after exit code 75 the same command is given
 // again.

@@ -87,13 +87,13 @@ Schedule schedule_of(const RunConfig& config) {
 }
 
 ParallelLayout make_layout(const ParallelSection& parallel, int ranks) {
-  const int smallest = smallest_ranks(parallel);
+  const int smallest = minimum_ranks(parallel);
   CHECK(smallest > 0 && ranks % smallest == 0, "ranks ", ranks, ", tp cp pp ", smallest);
   return {
       .tp = parallel.tp, .cp = parallel.cp, .dp = ranks / smallest, .pp = parallel.pp, .order = parallel.rank_order};
 }
 
-int smallest_ranks(const ParallelSection& parallel) {
+int minimum_ranks(const ParallelSection& parallel) {
   const int64_t ranks = int64_t{parallel.tp} * parallel.cp * parallel.pp;  // each at most 65536
   return static_cast<int>(std::min<int64_t>(ranks, std::numeric_limits<int>::max()));
 }
@@ -156,7 +156,7 @@ std::string hash_input(const RunConfig& config) {
   return text;
 }
 
-bool is_of_model(const std::string& key) {
+bool is_model_key(const std::string& key) {
   return key.starts_with("model.") || key.starts_with("shift.");
 }
 
@@ -177,7 +177,7 @@ std::string new_run_from(const std::string& step_directory, const std::string& o
          " --output.directory NEW";
 }
 
-void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone,
+void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_only,
                        const std::string& step_directory) {
   std::string faults;
   for (const std::string& fault : saved.reading_faults) faults += "\n  " + fault;
@@ -190,11 +190,11 @@ void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_
   bool of_model = false;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
     if (changed.may_differ) continue;
-    if (model_alone && !is_of_model(changed.key)) continue;
+    if (model_only && !is_model_key(changed.key)) continue;
     faults += "\n  " + changed.key + " was '" + changed.before + "', is now '" + changed.after + "'";
     if (const auto origin = now.origins.find(changed.key); origin != now.origins.end())
       faults += bracketed(origin->second);
-    of_model = of_model || is_of_model(changed.key);
+    of_model = of_model || is_model_key(changed.key);
   }
   if (faults.empty()) return;
   if (!step_directory.empty() && !of_model) {

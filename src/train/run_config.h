@@ -79,7 +79,7 @@ Schedule schedule_of(const RunConfig& config);
 // Layout of `ranks` ranks; dp = ranks / (tp · cp · pp). The configuration must be valid.
 ParallelLayout make_layout(const ParallelSection& parallel, int ranks);
 // tp * cp * pp: the fewest ranks that the configuration runs on.
-int smallest_ranks(const ParallelSection& parallel);
+int minimum_ranks(const ParallelSection& parallel);
 
 // A configuration file that reads back to the same values; required keys without a value are left out.
 std::string to_config_text(const RunConfig& config);
@@ -90,7 +90,7 @@ RunConfig config_from_json(const std::string& json, const std::string& source = 
 std::string hash_input(const RunConfig& config);
 
 // Whether the key is of [model] or [shift], which define what a model computes.
-bool is_of_model(const std::string& key);
+bool is_model_key(const std::string& key);
 
 struct ChangedKey {
   std::string key, before, after;
@@ -99,9 +99,9 @@ struct ChangedKey {
 // Keys whose values differ, in the order of the table.
 std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& after);
 // Throws Error(bad_input) that lists the changed keys that may not differ on resume, or what could not be read of
-// `saved`. `model_alone`: only the keys of [model] and [shift], since `saved` holds no others. `step_directory`: if
+// `saved`. `model_only`: only the keys of [model] and [shift], since `saved` holds no others. `step_directory`: if
 // given, the message names the commands for a new run from that step.
-void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone = false,
+void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_only = false,
                        const std::string& step_directory = "");
 
 // The commands that begin a new run with the step's parameters; `options`: of its training.

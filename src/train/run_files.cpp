@@ -96,7 +96,7 @@ uint64_t moved_before(const FileDescriptor& metrics, uint64_t cut, const FileDes
     first += piece.substr(0, end == piece.npos ? end : end + 1);
     return end == piece.npos;
   });
-  for_each_line_from_the_end(superseded, [&](uint64_t begin, std::string_view line) {
+  for_each_line_backward(superseded, [&](uint64_t begin, std::string_view line) {
     if (all - begin > metrics.size() - cut) return false;
     if (line == first) {
       from = begin;
@@ -239,7 +239,7 @@ void Events::write(const std::string& event, const nlohmann::ordered_json& detai
   }
 }
 
-bool Events::others_started() const noexcept {
+bool Events::another_process_started() const noexcept {
   try {
     bool others = false;
     for_each_json_line(path_, [&](const nlohmann::json& object) {
@@ -282,7 +282,7 @@ void require_shared(ControlPlane& world, const std::string& directory, const std
     }
   };
   const std::string text = world.broadcast_text(world.rank() == 0 ? seen() : "", 0);
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     const auto start = std::chrono::steady_clock::now();
     while (text.empty() || seen() != text) {
       if (std::chrono::steady_clock::now() - start > kMostDelay) {
@@ -354,7 +354,7 @@ std::string evaluations_of(const std::string& directory) {
   return directory + "/evaluations";
 }
 
-int64_t times_left(const std::string& directory, int64_t step) {
+int64_t count_interrupted_evaluations(const std::string& directory, int64_t step) {
   int64_t times = 0;
   for_each_json_line(directory + "/events.jsonl", [&](const nlohmann::json& object) {
     if (text_in(object, "event") == kEvaluationLeft && whole_number_in(object, "step", -1) == step) ++times;
@@ -369,7 +369,7 @@ RowsOfStep supersede_metrics(const std::string& directory, int64_t step) {
   const FileDescriptor metrics = FileDescriptor::open_for_reading(path);
   uint64_t cut = metrics.size();
   bool stays = false;  // whether a row after the visited one stays
-  for_each_line_from_the_end(metrics, [&](uint64_t begin, std::string_view line) {
+  for_each_line_backward(metrics, [&](uint64_t begin, std::string_view line) {
     if (line.ends_with('\n')) line.remove_suffix(1);
     const double of = read_step_row(line).value_or(StepRow{}).step.value_or(std::nan(""));  // a crash may cut a line
     if (of > static_cast<double>(step) || (std::isnan(of) && !stays)) {

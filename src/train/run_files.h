@@ -59,7 +59,7 @@ class Events {
   // that cannot be written wait, in order, for the next call of any copy of this object, up to kMostWaiting of them.
   void write(const std::string& event, const nlohmann::ordered_json& details) const noexcept;
   // Whether the last "start" is another process's; false if there is none.
-  bool others_started() const noexcept;
+  bool another_process_started() const noexcept;
   // Appends {"event": "exit", "code", "error"}. False if another rank has reported the same error since the last
   // "start".
   bool write_failure(int code, const std::string& message) const noexcept;
@@ -107,6 +107,6 @@ RowsOfStep supersede_metrics(const std::string& directory, int64_t step);
 // An event: the rest of the evaluation at "step" waits for the next start.
 inline const char* const kEvaluationLeft = "evaluation_left";
 // How many of these events the run has for `step`.
-int64_t times_left(const std::string& directory, int64_t step);
+int64_t count_interrupted_evaluations(const std::string& directory, int64_t step);
 
 }  // namespace shiftron

@@ -168,16 +168,16 @@ void RunReport::write(const nlohmann::ordered_json& line) {
   const int64_t dropped = metrics_.dropped();
   metrics_.add(line);
   try {
-    if (metrics_.follow() && !std::exchange(told_of_move_, true)) {
+    if (metrics_.follow() && !std::exchange(move_reported_, true)) {
       log_->warning(
           fmt::format("{}/metrics.jsonl was moved or replaced: lines from step {} on go to a file at this path, "
                       "earlier lines are in the file that was moved",
                       config_->output.directory, step));
     }
     metrics_.flush();
-    if (std::exchange(metrics_wait_, false)) log_->info("the waiting lines of metrics.jsonl have been written");
+    if (std::exchange(lines_waiting_, false)) log_->info("the waiting lines of metrics.jsonl have been written");
   } catch (const std::exception& error) {
-    if (!std::exchange(metrics_wait_, true)) {
+    if (!std::exchange(lines_waiting_, true)) {
       log_->warning(
           fmt::format("{}; lines of metrics.jsonl from step {} on wait until it can be written", error.what(), step));
     }

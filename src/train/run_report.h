@@ -44,7 +44,7 @@ class RunReport {
   double peak_ = 0;  // NaN: a step has exceeded it
   std::function<void(const std::string& line)> show_progress_;
   JsonLines metrics_;
-  bool metrics_wait_ = false, told_of_move_ = false;
+  bool lines_waiting_ = false, move_reported_ = false;
   TensorBoard tensorboard_;
 };
 

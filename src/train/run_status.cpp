@@ -159,7 +159,7 @@ class Life {
   void judge(const std::string& directory) {
     const bool no_exit = !std::isnan(last_start_) && std::isnan(ended_);  // the last start has no exit
     const std::optional<double> sign = last_sign(directory);
-    const bool alive = sign && now_ - *sign <= kMostSilence && !DirectoryLock::left_by_the_dead(directory);
+    const bool alive = sign && now_ - *sign <= kMostSilence && !DirectoryLock::has_dead_holder(directory);
     if (no_exit && alive) {
       become(State::running, last_start_);
       status_.job = jobs_.of_start;
@@ -276,12 +276,12 @@ RunStatusReader::RunStatusReader(const std::string& directory)
       superseded_(directory + "/metrics.superseded.jsonl") {}
 
 void RunStatusReader::read_metrics() {
-  const auto begin_anew = [&] {
+  const auto on_restart = [&] {
     told_ = {.repeated_seconds = told_.repeated_seconds};
     last_seconds_.clear();
     last_accuracies_.clear();
   };
-  metrics_.read(begin_anew, [&](const std::string& line) {
+  metrics_.read(on_restart, [&](const std::string& line) {
     const StepRow row = read_step_row(line).value_or(StepRow{});
     if (row.validation_loss) {
       told_.validation_loss = row.validation_loss;

@@ -22,9 +22,9 @@ struct StepValue {
 };
 
 // Callbacks by which an evaluation reports progress and learns of a stop.
-struct EvaluationPace {
+struct EvaluationCallbacks {
   std::function<void()> each_batch;  // called before this rank reads each batch: shows progress
-  std::function<bool()> go_on;       // all ranks ask equally often and get the same: false if the run is to stop
+  std::function<bool()> keep_going;  // all ranks ask equally often and get the same: false if the run is to stop
 };
 
 // Every rank calls all of it, in the same way. It must be destroyed before the engine that it is attached to.
@@ -37,7 +37,7 @@ class StepEvaluation {
   // changes.
   virtual void attach(Engine& engine) = 0;
   // Evaluates the weights after `step`; values on rank 0 only. Unset on every rank if the run is to stop.
-  virtual std::optional<std::vector<StepValue>> evaluate(int64_t step, const EvaluationPace& pace) = 0;
+  virtual std::optional<std::vector<StepValue>> evaluate(int64_t step, const EvaluationCallbacks& pace) = 0;
 };
 
 // Reads the requested benchmarks; throws Error(bad_input) if a file is missing or faulty. `tokenizer_model`: the run's.

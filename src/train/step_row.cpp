@@ -47,9 +47,9 @@ class Reader : public nlohmann::json_sax<Json> {
     return !(row.step && row.tokens && row.loss && row.step_seconds);
   }
   bool begin() {
-    const bool goes_on = value();
+    const bool continues = value();
     ++depth_;
-    return goes_on;
+    return continues;
   }
   bool end() {
     --depth_;

@@ -9,7 +9,7 @@
 #include <ctime>
 #include <mutex>
 
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron {
 namespace {
@@ -46,7 +46,7 @@ void take_interrupts(const std::stop_token& end) {
 
 }  // namespace
 
-void hold_stop_signals(bool launched) {
+void block_stop_signals(bool launched) {
   sigset_t held;
   sigemptyset(&held);
   for (const int signal : kStopSignals) {
@@ -56,7 +56,7 @@ void hold_stop_signals(bool launched) {
 }
 
 StopSignal::StopSignal(bool launched) : launched_(launched) {
-  if (!launched_) interrupts_ = quiet_thread([end = end_.get_token()] { take_interrupts(end); });
+  if (!launched_) interrupts_ = thread_without_signals([end = end_.get_token()] { take_interrupts(end); });
   stop_requested = 0;
   sigemptyset(&signals_);
   for (const int signal : kStopSignals) {

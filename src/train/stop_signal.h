@@ -12,7 +12,7 @@ namespace shiftron {
 // Blocks the stop signals until a StopSignal takes them: a launcher may send one while MPI starts or ends. Call it
 // before the first thread starts. Without a launcher SIGINT stays unblocked, so that Ctrl-C ends the process at once
 // until training begins.
-void hold_stop_signals(bool launched);
+void block_stop_signals(bool launched);
 
 // While it lives, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1 and SIGINT only set a flag, however often they arrive: launchers
 // and batch systems send them several times. Without a launcher, a second SIGINT ends the process at once. A signal

@@ -9,7 +9,7 @@
 
 namespace shiftron {
 
-std::vector<std::string> names_of_tasks(const std::string& text) {
+std::vector<std::string> split_task_names(const std::string& text) {
   constexpr const char* kBlanks = " \t\r\n";
   std::vector<std::string> names;
   for (size_t begin = 0; begin <= text.size();) {
@@ -23,11 +23,11 @@ std::vector<std::string> names_of_tasks(const std::string& text) {
 }
 
 bool is_task_file(const std::string& name) {
-  return name.ends_with(".json") && !name.starts_with(kPerplexityOf);
+  return name.ends_with(".json") && !name.starts_with(kPerplexityPrefix);
 }
 
-bool is_of_dataset(const std::string& name) {
-  if (name.starts_with(kPerplexityOf)) return false;
+bool reads_dataset(const std::string& name) {
+  if (name.starts_with(kPerplexityPrefix)) return false;
   if (!is_task_file(name)) return true;
   try {
     const nlohmann::json task = nlohmann::json::parse(read_file(name, kLargestTaskFile), nullptr, false);

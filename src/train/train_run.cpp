@@ -26,9 +26,9 @@ namespace {
 
 // Throws if another start has taken over the run's directory, which rank 0 locks. Removing the directory or its lock by
 // hand does not end the run.
-void require_own(const RunEnvironment& environment) {
+void require_lock_held(const RunEnvironment& environment) {
   if (!environment.lock || environment.lock->look() == DirectoryLock::Hold::held) return;
-  if (!environment.events.others_started()) environment.lock->retake();
+  if (!environment.events.another_process_started()) environment.lock->retake();
   if (environment.lock->look() == DirectoryLock::Hold::held) return;
   throw_crash(
       "another start has taken over the run's directory because this one gave no sign of life for a long time; this "
@@ -43,7 +43,7 @@ void TrainingRun::evaluate(int64_t step, const DueEvaluation& due) {
   const bool held_out = !due.held_out || evaluate_held_out(step);
   const bool done = held_out && (!due.tasks || evaluate_tasks(step));
   limit_.add_evaluation(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  owes_evaluation_ = !done;
+  evaluation_pending_ = !done;
   if (done || !first_rank()) return;
   environment_.log.warning(fmt::format("step {}: its {} left for the next start, because the run is stopping", step,
                                        held_out ? "benchmarks are" : "evaluation is"));
@@ -51,7 +51,7 @@ void TrainingRun::evaluate(int64_t step, const DueEvaluation& due) {
 }
 
 // False if the run is to stop. Every rank asks equally often.
-bool TrainingRun::goes_on(Watchdog::Section& section) {
+bool TrainingRun::continues(Watchdog::Section& section) {
   const bool wanted = stop_ || stop_requested({});
   stop_ = !joined_texts(environment_.world, wanted ? "1" : "").empty();
   section.renew();
@@ -67,7 +67,7 @@ bool TrainingRun::evaluate_held_out(int64_t step) {
     read(index, batch);
   };
   const std::optional<EvaluationResult> result = trainer_->evaluate(
-      evaluation_microbatches(config_, layout_, *validation_), read_in_time, [&] { return goes_on(section); },
+      evaluation_microbatches(config_, layout_, *validation_), read_in_time, [&] { return continues(section); },
       [&](int index) { return evaluated_sources(config_, layout_, dp(), *validation_, index); });
   if (result) report_.validation(step, *result);
   return result.has_value();
@@ -77,8 +77,8 @@ bool TrainingRun::evaluate_tasks(int64_t step) {
   const TraceRange range("benchmarks");
   Watchdog::Section section = environment_.watchdog.enter(
       fmt::format("benchmarks at step {}", step), {config_.fault.evaluation_deadline, "fault.evaluation_deadline"});
-  const std::optional<std::vector<StepValue>> values =
-      tasks_->evaluate(step, {.each_batch = [&] { section.renew(); }, .go_on = [&] { return goes_on(section); }});
+  const std::optional<std::vector<StepValue>> values = tasks_->evaluate(
+      step, {.each_batch = [&] { section.renew(); }, .keep_going = [&] { return continues(section); }});
   if (values && first_rank()) report_.tasks(step, *values);
   return values.has_value();
 }
@@ -95,7 +95,7 @@ void TrainingRun::catch_up_on_evaluation() {
     due = {.held_out = due.held_out && rows_.loss && !rows_.validation,
            .tasks = due.tasks && rows_.loss && !rows_.benchmarks};
     if ((due.held_out || due.tasks) && step < config_.train.steps &&
-        times_left(config_.output.directory, step) >= kMostTries) {
+        count_interrupted_evaluations(config_.output.directory, step) >= kMostTries) {
       environment_.log.warning(
           fmt::format("step {}: its evaluation was interrupted {} times and is skipped", step, kMostTries));
       due = {};
@@ -116,7 +116,7 @@ Watchdog::Section TrainingRun::wait_for_files(const std::string& what) {
 Retention TrainingRun::retention() {
   return {.keep = config_.checkpoint.keep,
           .keep_every = config_.checkpoint.keep_every,
-          .was_to_stay = was_to_stay,
+          .promised_to_keep = promised_to_keep,
           .known = &known_steps_};
 }
 
@@ -125,7 +125,7 @@ bool TrainingRun::save(int64_t step) {
   const TraceRange range("save");
   auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                              {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
-  all_agree(environment_.world, [&] { require_own(environment_); });
+  run_on_all_ranks(environment_.world, [&] { require_lock_held(environment_); });
   const SavedState state = {.configuration = config_,
                             .trainer = trainer_->state(),
                             .consumed_samples = step * config_.train.global_batch,
@@ -145,7 +145,7 @@ bool TrainingRun::save(int64_t step) {
                                   .code_version = environment_.code_version};
   SaveOptions options{.threads = stream_.cpu.threads};
   options.before_commit = [&] {
-    require_own(environment_);
+    require_lock_held(environment_);
     report_.sync();
   };
   options.committed = [&] { section.renew(); };
@@ -168,7 +168,7 @@ bool TrainingRun::save(int64_t step) {
 }
 
 // Reads and reports the result of the step that is under way, or was the last one.
-void TrainingRun::settle() {
+void TrainingRun::report_finished_step() {
   const int64_t step = unread_step_;
   unread_step_ = 0;
   const StepResult result = trainer_->result(step);
@@ -182,7 +182,7 @@ void TrainingRun::settle() {
   if (first_rank()) {
     const auto section =
         wait_for_files(fmt::format("writing the row of step {} into {}", step, config_.output.directory));
-    require_own(environment_);
+    require_lock_held(environment_);
     if (result.skipped) {
       environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
                                            result.loss, result.gradient_norm, result.counted));
@@ -193,7 +193,7 @@ void TrainingRun::settle() {
   }
   if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
   // The other ranks end after rank 0, which reads saved steps to find the way out: with many ranks that takes seconds.
-  first_agrees(environment_.world, [&] {
+  run_on_first_rank(environment_.world, [&] {
     if (result.counted == 0) {
       throw_bad_input(result.skipped_in_row, " steps in a row had no counted target to learn from, the last is step ",
                       step,
@@ -205,7 +205,7 @@ void TrainingRun::settle() {
                             finite ? fmt::format("a gradient norm whose square overflows in float32 (above {:.1e})",
                                                  kLargestNorm)
                                    : "a loss or gradient that is not finite",
-                            step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
+                            step, non_finite_advice(config_, checkpoints(), step - result.skipped_in_row)),
                 ExitCode::non_finite);
   });
 }
@@ -220,10 +220,10 @@ void TrainingRun::warn_of_zero_gradient(int64_t step, const StepResult& result) 
 
 // Afterwards no step is under way, and all are reported.
 void TrainingRun::drain() {
-  if (unread_step_ > 0) settle();
+  if (unread_step_ > 0) report_finished_step();
 }
 
-void TrainingRun::tell_profile(int64_t step) {
+void TrainingRun::log_profile(int64_t step) {
   const int64_t steps = step - first_step_;
   if (!environment_.profile || !first_rank() || steps < 1) return;
   finish(stream_);
@@ -251,8 +251,8 @@ bool TrainingRun::stop_requested(TimeLimit::Due due) {
   if (environment_.stop_requested()) return true;
   const auto now = TimeLimit::Clock::now();
   if (!limit_.is_up(now, due)) return false;
-  if (!told_of_limit_) {
-    told_of_limit_ = true;
+  if (!limit_reported_) {
+    limit_reported_ = true;
     environment_.log.info(
         fmt::format("{:.0f} s of the allocation are left, and stopping may need {:.0f} s: saving and stopping",
                     std::chrono::duration<double>(*limit_.end() - now).count(), limit_.needed(due)));
@@ -266,20 +266,20 @@ TimeLimit::Due TrainingRun::due_from(int64_t step) const {
 }
 
 // Whether what follows the step needs it to be done and reported.
-bool TrainingRun::drains_behind(int64_t step) const {
+bool TrainingRun::must_drain_after(int64_t step) const {
   return stop_ || wants_evaluation(step) || wants_save(step) || (environment_.profile && step == first_step_);
 }
 
-std::string TrainingRun::what_is_not_saved() const {
+std::string TrainingRun::unsaved_steps() const {
   return saved_step_ < 0 ? "all steps" : fmt::format("everything after step {}", saved_step_);
 }
 
-ExitCode TrainingRun::stopped_behind(int64_t step) {
+ExitCode TrainingRun::end_after_stop(int64_t step) {
   if (last_save_failed_) {
-    if (!first_rank()) leave_to_another(ExitCode::crash);
+    if (!first_rank()) end_without_report(ExitCode::crash);
     throw_crash("step ", step,
                 " could not be saved when the run was asked to stop (reason above); the next start repeats ",
-                what_is_not_saved());
+                unsaved_steps());
   }
   if (first_rank()) {
     environment_.events.write("stop", {{"step", step}});
@@ -289,7 +289,7 @@ ExitCode TrainingRun::stopped_behind(int64_t step) {
 }
 
 // For rank 0 of a run whose last step had already been saved.
-void TrainingRun::end_at_once() {
+void TrainingRun::end_without_training() {
   if (saved_step_ > config_.train.steps) {
     environment_.log.warning(
         fmt::format("step {} is already done, and train.steps={}: nothing to do, and config.conf is unchanged; set a "
@@ -306,18 +306,18 @@ ExitCode TrainingRun::run() {
   {
     const auto section = environment_.watchdog.enter("resume", setup_deadline(config_));
     if (!resume()) begin();
-    keep_configuration();
+    write_configuration();
     choose_algorithms();
     measure_peak();
-    first_agrees(environment_.world, [&] {
+    run_on_first_rank(environment_.world, [&] {
       report_ = RunReport(config_, first_step_, peak_, environment_.log, environment_.show_progress);
     });
   }
   announce();
   catch_up_on_evaluation();
-  if (owes_evaluation_) return stopped_behind(first_step_ - 1);
+  if (evaluation_pending_) return end_after_stop(first_step_ - 1);
   if (first_step_ > config_.train.steps) {
-    if (first_rank()) end_at_once();
+    if (first_rank()) end_without_training();
     return ExitCode::done;
   }
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);
@@ -330,9 +330,9 @@ ExitCode TrainingRun::run() {
       // While the device works on this step, the host reads the result of the previous one; the same on every device.
       const auto section = environment_.watchdog.enter(fmt::format("step {}", step), deadline);
       trainer_->step(step, training_batches(config_, layout_, dp(), step, *train_), stop_requested(due_from(step)));
-      if (unread_step_ > 0) settle();
+      if (unread_step_ > 0) report_finished_step();
       unread_step_ = step;
-      if (drains_behind(step)) drain();
+      if (must_drain_after(step)) drain();
     }
     if (environment_.profile && step == first_step_) {
       ledger_.clear_work();
@@ -342,13 +342,13 @@ ExitCode TrainingRun::run() {
     if (wants_evaluation(step)) evaluate(step, all_evaluation());
     if (stop_) save(step);
     const bool stopping = stop_ || step == config_.train.stop_at;
-    if (stopping || step == config_.train.steps) tell_profile(step);
-    if (stopping && (step < config_.train.steps || owes_evaluation_)) return stopped_behind(step);
+    if (stopping || step == config_.train.steps) log_profile(step);
+    if (stopping && (step < config_.train.steps || evaluation_pending_)) return end_after_stop(step);
   }
   if (last_save_failed_) {
-    if (!first_rank()) leave_to_another(ExitCode::crash);
+    if (!first_rank()) end_without_report(ExitCode::crash);
     throw_crash("the last step could not be saved (reason above); fix the cause, then run the same command to repeat ",
-                what_is_not_saved());
+                unsaved_steps());
   }
   return ExitCode::done;
 }

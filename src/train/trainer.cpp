@@ -116,7 +116,7 @@ std::vector<std::string> Trainer::group_names() const {
 }
 
 void Trainer::warm_up(const BatchReader& read) {
-  engine_.accumulate_gradients_alone(read, totals_);
+  engine_.accumulate_gradients_locally(read, totals_);
   finish(stream_);
   stream_.ledger->clear_work();
   stream_.ledger->take_times();
@@ -274,15 +274,15 @@ MeanLoss mean_loss(const double* totals) {
 }
 
 std::optional<EvaluationResult> Trainer::evaluate(
-    int microbatches, const BatchReader& read, const std::function<bool()>& go_on,
+    int microbatches, const BatchReader& read, const std::function<bool()>& keep_going,
     const std::function<std::vector<SourceTotals::Rows>(int)>& sources_of) {
   const TraceRange range("evaluation");
   constexpr int kOfStage = 8;  // microbatches per stage between two questions, at which stages wait for each other
-  const int at_once = go_on ? kOfStage * engine_.groups().layout.pp : microbatches;
+  const int at_once = keep_going ? kOfStage * engine_.groups().layout.pp : microbatches;
   const int64_t apart = sources_of ? sources() : 0;
   fill_zero(stream_, evaluated_);
   for (int begin = 0; begin < microbatches; begin += at_once) {
-    if (go_on && !go_on()) return std::nullopt;
+    if (keep_going && !keep_going()) return std::nullopt;
     SourceTotals of_sources;
     if (apart > 0) {
       of_sources = {.totals = evaluated_.rows(1, apart), .of = [&](int index) { return sources_of(begin + index); }};

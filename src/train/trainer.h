@@ -65,9 +65,10 @@ class Trainer {
   StepResult result(int64_t step);
   // Evaluates `microbatches` microbatches of every dp rank; the same result on every rank. Waits. `sources`: of each
   // microbatch's rows, by their place in data.validation; without it, no source is reported separately.
-  // All ranks call `go_on` equally often, every few microbatches, and get the same answer: unset if it returned false.
+  // All ranks call `keep_going` equally often, every few microbatches, and get the same answer: unset if it returned
+  // false.
   std::optional<EvaluationResult> evaluate(int microbatches, const BatchReader& read,
-                                           const std::function<bool()>& go_on = {},
+                                           const std::function<bool()>& keep_going = {},
                                            const std::function<std::vector<SourceTotals::Rows>(int)>& sources = {});
 
   int microbatches() const { return microbatches_; }  // of a step, on this rank

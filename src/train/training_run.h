@@ -38,15 +38,15 @@ class TrainingRun {
   void open_directory();
   void write_start() const;
   bool resume();
-  void set_unusable_steps_aside() const;
+  void rename_unusable_steps() const;
   void begin();
-  void keep_configuration() const;
+  void write_configuration() const;
   std::optional<CheckpointContent> load_step();
-  void require_takes(const CheckpointContent& content, const SavedState& state) const;
-  void take_state(const CheckpointContent& content, const SavedState& state);
-  void tell_other_validation(int64_t step, const std::string& before) const;
-  void take_products(const Bfloat16Products& products);
-  void tell_resume(const SavedState& state) const;
+  void require_resumable_from(const CheckpointContent& content, const SavedState& state) const;
+  void adopt_state(const CheckpointContent& content, const SavedState& state);
+  void warn_of_changed_validation(int64_t step, const std::string& before) const;
+  void adopt_products(const Bfloat16Products& products);
+  void log_resume(const SavedState& state) const;
   void warn_of_validation() const;
   void warn_of_missing_steps() const;
   void initialise_parameters();
@@ -56,8 +56,8 @@ class TrainingRun {
   void measure_peak();
 
   // The loop.
-  void end_at_once();
-  void settle();
+  void end_without_training();
+  void report_finished_step();
   void warn_of_zero_gradient(int64_t step, const StepResult& result);
   void drain();
   struct DueEvaluation {
@@ -68,16 +68,16 @@ class TrainingRun {
   bool evaluate_held_out(int64_t step);
   bool evaluate_tasks(int64_t step);
   void catch_up_on_evaluation();
-  bool goes_on(Watchdog::Section& section);
+  bool continues(Watchdog::Section& section);
   Watchdog::Section wait_for_files(const std::string& what);
-  ExitCode stopped_behind(int64_t step);
+  ExitCode end_after_stop(int64_t step);
   Retention retention();
   bool save(int64_t step);
-  std::string what_is_not_saved() const;
-  void tell_profile(int64_t step);
+  std::string unsaved_steps() const;
+  void log_profile(int64_t step);
   bool wants_save(int64_t step) const;
   bool wants_evaluation(int64_t step) const;
-  bool drains_behind(int64_t step) const;
+  bool must_drain_after(int64_t step) const;
   TimeLimit::Due due_from(int64_t step) const;
   bool stop_requested(TimeLimit::Due due);
   int dp() const { return trainer_->engine().groups().at.dp; }
@@ -101,7 +101,7 @@ class TrainingRun {
   std::string validation_fingerprint_;
   std::string library_choices_;  // JSON; "": none
   ModelOrigin origin_;
-  int64_t first_step_ = 1;       // of this process
+  int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
   std::vector<std::pair<int64_t, std::string>> unusable_steps_;  // rank 0's: steps that the start rejected, and why
   int64_t zero_gradients_ = 0;                                   // rank 0's: steps of this process that had one
@@ -111,9 +111,9 @@ class TrainingRun {
   KnownSteps known_steps_;  // rank 0's
   RowsOfStep rows_;         // rank 0's, of the step from which the run resumes
   bool last_save_failed_ = false;
-  bool owes_evaluation_ = false;
+  bool evaluation_pending_ = false;
   bool stop_ = false;
-  bool told_of_limit_ = false;
+  bool limit_reported_ = false;
   std::optional<Watchdog::Inquiry> inquiry_;  // about the trainer
 };
 

@@ -18,7 +18,7 @@
 #include "parallel/connect_groups.h"
 #include "train/batches.h"
 #include "train/device.h"
-#include "train/device_room.h"
+#include "train/device_memory.h"
 #include "train/layout_picture.h"
 #include "train/library_choices.h"
 #include "train/resume.h"
@@ -33,7 +33,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
       layout_(make_layout(config.parallel, environment.world.size())),
       stream_{.ledger = &ledger_},
       automatic_(setup_deadline(config)) {
-  all_agree(environment.world, [&] {
+  run_on_all_ranks(environment.world, [&] {
     train_.emplace(open_loader(config, config.data.train, true));
     const AroundRead in_time = [this](const std::string& path, const std::function<void()>& read) {
       const auto section = wait_for_files("reading " + path);
@@ -51,13 +51,13 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
     train_->require_shards();
     if (validation_) validation_->require_shards();
   });
-  std::vector<GivenValue> data;
+  std::vector<RankSetting> data;
   add_data(data, "data.train", config.data.train, *train_);
   if (validation_) add_data(data, "data.validation", config.data.validation, *validation_);
-  require_given_alike(environment.world, data);
+  require_same_settings(environment.world, data);
   if (!config.evaluation.tasks.empty()) {
     CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks, " has no evaluator");
-    all_agree(environment.world, [&] {
+    run_on_all_ranks(environment.world, [&] {
       if (!train_->tokenizer_bytes().empty()) return;
       throw_bad_input("evaluation.tasks ", config.evaluation.tasks, " needs a tokenizer, but data.train has none (",
                       config.data.train.front().directory,
@@ -77,12 +77,12 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
-  const int64_t free = require_room_on_device(environment.world, config, layout_, started.ranks_of_memory, stream_,
-                                              planned, environment.log);
+  const int64_t free = require_device_memory(environment.world, config, layout_, started.ranks_of_memory, stream_,
+                                             planned, environment.log);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   connect_groups(environment.world, groups, planned.traffic(), stream_);
-  require_room_beside_groups(environment.world, config, started.ranks_of_memory, free, stream_, planned,
-                             environment.log);
+  require_memory_beyond_groups(environment.world, config, started.ranks_of_memory, free, stream_, planned,
+                               environment.log);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
   if (tasks_ != nullptr) tasks_->attach(trainer_->engine());
   inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });
@@ -113,11 +113,11 @@ void TrainingRun::warn_of_validation() const {
 
 void TrainingRun::open_directory() {
   HostCommunicator& world = environment_.world;
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (first_rank()) environment_.lock = open_run(config_.output.directory, environment_.log);
   });
   require_shared(world, config_.output.directory, first_rank() ? environment_.lock->path() : "");
-  all_agree(world, [&] { add_log_file(config_.output.directory, environment_.log); });
+  run_on_all_ranks(world, [&] { add_log_file(config_.output.directory, environment_.log); });
   environment_.events = Events(config_.output.directory, world.rank());  // not earlier: a refused start leaves no trace
   if (first_rank() && environment_.end_time) {
     limit_ = TimeLimit(environment_.end_time, last_save_seconds(config_.output.directory));
@@ -167,7 +167,7 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   using Kind = ResumeChoice::Kind;
   HostCommunicator& world = environment_.world;
   if (config_.checkpoint.resume.kind == Kind::never) {
-    first_agrees(world, [&] {
+    run_on_first_rank(world, [&] {
       if (list_steps(checkpoints()).empty()) return;
       throw_bad_input(checkpoints(),
                       " contains steps, but checkpoint.resume=never; choose another output.directory, or resume with "
@@ -178,7 +178,7 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   if (first_rank()) sweep_temporaries(checkpoints(), environment_.log);
   world.barrier();
   std::string wanted;  // step; "" = the newest
-  all_agree(world, [&] {
+  run_on_all_ranks(world, [&] {
     if (!first_rank()) return;
     const std::optional<int64_t> step = step_to_resume(config_, checkpoints(), environment_.log);
     if (step) wanted = std::to_string(*step);
@@ -186,7 +186,7 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   wanted = world.broadcast_text(wanted, 0);
   Engine& engine = trainer_->engine();
   std::optional<CheckpointContent> content;
-  told_by_first(world, [&] {
+  report_on_first_rank(world, [&] {
     content = load_checkpoint(
         checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)), engine.parameters(), world,
         environment_.log,
@@ -198,7 +198,7 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
 }
 
 // Throws if the run may not resume from the step as it is configured, or with the data that this rank has opened.
-void TrainingRun::require_takes(const CheckpointContent& content, const SavedState& state) const {
+void TrainingRun::require_resumable_from(const CheckpointContent& content, const SavedState& state) const {
   const bool imported = !state.imported_from.empty();
   const std::string path = checkpoints() + "/" + step_name(content.step);
   require_resumable(state.configuration, config_, imported, path);
@@ -209,16 +209,16 @@ void TrainingRun::require_takes(const CheckpointContent& content, const SavedSta
   }
 }
 
-void TrainingRun::take_state(const CheckpointContent& content, const SavedState& state) {
+void TrainingRun::adopt_state(const CheckpointContent& content, const SavedState& state) {
   const RunConfig& saved = state.configuration;
   if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
   const bool counted_weights = validation_ && state.validation_fingerprint == validation_->fingerprint_with_weights();
   if (!state.validation_fingerprint.empty() && !counted_weights &&
       state.validation_fingerprint != validation_fingerprint_) {
-    tell_other_validation(content.step, state.validation_fingerprint);
+    warn_of_changed_validation(content.step, state.validation_fingerprint);
   }
   // Older versions saved it for every run.
-  if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) take_products(*state.bfloat16);
+  if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) adopt_products(*state.bfloat16);
   library_choices_ = state.library_choices;
   origin_ = state.origin;
   first_step_ = content.step + 1;
@@ -226,7 +226,7 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
 }
 
 // Only a warning: validation data does not affect what is learned.
-void TrainingRun::tell_other_validation(int64_t step, const std::string& before) const {
+void TrainingRun::warn_of_changed_validation(int64_t step, const std::string& before) const {
   if (!first_rank()) return;
   environment_.log.warning(
       fmt::format("data.validation: the data has changed since step {} was saved (fingerprint {}, now {}): held-out "
@@ -236,7 +236,7 @@ void TrainingRun::tell_other_validation(int64_t step, const std::string& before)
                             {{"step", step}, {"before", before}, {"now", validation_fingerprint_}});
 }
 
-void TrainingRun::take_products(const Bfloat16Products& products) {
+void TrainingRun::adopt_products(const Bfloat16Products& products) {
   const Bfloat16Products timed = stream_.cpu.bfloat16;
   const std::string replaced = restore_products(products, environment_.world, stream_.cpu);
   if (!first_rank()) return;
@@ -252,13 +252,13 @@ void TrainingRun::take_products(const Bfloat16Products& products) {
 }
 
 // On rank 0: logs how the configuration differs from the saved one.
-void TrainingRun::tell_resume(const SavedState& state) const {
+void TrainingRun::log_resume(const SavedState& state) const {
   const bool imported = !state.imported_from.empty();
   if (!imported) {
     for (const ChangedKey& changed : changed_keys(state.configuration, config_)) {
       environment_.log.info(fmt::format("resume: {} was {}, is {}", changed.key, changed.before, changed.after));
     }
-    warn_of_new_end(state.configuration, config_, first_step_, environment_.log);
+    warn_of_changed_schedule(state.configuration, config_, first_step_, environment_.log);
   }
   warn_of_passed_stop(config_.train, saved_step_, environment_.log);
   environment_.events.write("resume", {{"step", saved_step_}});
@@ -286,7 +286,7 @@ void TrainingRun::initialise_parameters() {
   });
 }
 
-void TrainingRun::set_unusable_steps_aside() const {
+void TrainingRun::rename_unusable_steps() const {
   for (const auto& [step, fault] : unusable_steps_) {
     const std::string directory = checkpoints() + "/" + step_name(step);
     const std::string path = set_aside(directory, "broken-");
@@ -300,15 +300,15 @@ bool TrainingRun::resume() {
   const std::optional<CheckpointContent> content = load_step();
   if (!content) return false;
   SavedState state;
-  all_agree(environment_.world, [&] {
+  run_on_all_ranks(environment_.world, [&] {
     state = saved_state(content->state_json, checkpoints());
-    require_takes(*content, state);
+    require_resumable_from(*content, state);
     trainer_->restore(state.trainer);
   });
-  take_state(*content, state);
-  first_agrees(environment_.world, [&] {
-    tell_resume(state);
-    set_unusable_steps_aside();
+  adopt_state(*content, state);
+  run_on_first_rank(environment_.world, [&] {
+    log_resume(state);
+    rename_unusable_steps();
     supersede_later_steps(checkpoints(), content->step, environment_.log);
     supersede(content->step);
   });
@@ -323,7 +323,7 @@ void TrainingRun::begin() {
   supersede(0);
 }
 
-void TrainingRun::keep_configuration() const {
+void TrainingRun::write_configuration() const {
   if (first_rank() && first_step_ <= config_.train.steps + 1) {
     write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
   }

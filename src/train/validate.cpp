@@ -73,7 +73,7 @@ class Checker {
   }
   bool sound(Keys keys) const {
     for (const char* key : keys) {
-      if (unsound_.count(key)) return false;
+      if (faulty_keys_.count(key)) return false;
     }
     return true;
   }
@@ -89,7 +89,7 @@ class Checker {
     const EvaluationSection& evaluation = config_.evaluation;
     if (key == "data.validation") return use_ == Use::train && evaluation.every > 0 && evaluation.tasks.empty();
     if (key == "evaluation.data") {
-      return use_ == Use::train && std::ranges::any_of(names_of_tasks(evaluation.tasks), is_of_dataset);
+      return use_ == Use::train && std::ranges::any_of(split_task_names(evaluation.tasks), reads_dataset);
     }
     if (key == "output.directory") return use_ == Use::train;
     if (key == "train.global_batch") return use_ != Use::evaluate;
@@ -115,7 +115,7 @@ class Checker {
   RunConfig config_;
   int ranks_;
   Use use_;
-  std::set<std::string> unsound_;  // keys that are missing, unreadable or out of range
+  std::set<std::string> faulty_keys_;  // keys that are missing, unreadable or out of range
   std::vector<std::string> faults_;
 };
 
@@ -126,7 +126,7 @@ void Checker::check_each_key() {
     const auto origin = config_.origins.find(option.key);
     const bool is_given = origin != config_.origins.end();
     if (is_given && origin->second.unreadable) {
-      unsound_.insert(key);
+      faulty_keys_.insert(key);
       continue;
     }
     const std::vector<std::string> texts = option.write(config_);
@@ -134,19 +134,19 @@ void Checker::check_each_key() {
     if (texts.empty() && (!is_given || wrong.empty())) {
       const bool may_be_required = option.required || conditional.count(key) > 0;
       fault_if(may_be_required && is_needed(key), {key}, key, " is required: ", option.help);
-      unsound_.insert(key);
+      faulty_keys_.insert(key);
     } else if (!wrong.empty()) {
       std::string value;
       for (const std::string& text : texts) value += (value.empty() ? "" : " ") + text;
       fault({key}, option.key + " " + (texts.empty() ? "0" : printable(value)) + " " + wrong);
-      unsound_.insert(key);
+      faulty_keys_.insert(key);
     }
   }
 }
 
 void Checker::check_versions() {
   for (const Option& option : option_table()) {
-    for (const BuiltValues& built : built_in_this_version()) {
+    for (const ImplementedValues& built : implemented_values()) {
       if (option.key != built.key || !sound({built.key})) continue;
       // A GPU run can be planned, and its data dumped, on any machine.
       if (option.key == "device.kind" && (use_ == Use::dry_run || use_ == Use::dump)) continue;

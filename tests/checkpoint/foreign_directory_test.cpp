@@ -21,7 +21,7 @@ class ForeignDirectories : public ::testing::Test {
   }
   std::string place(const std::string& name) const { return directory_.path() + "/" + name; }
   std::string fault(const std::string& name) const {
-    const Error error = error_of([&] { refuse_other_than_a_step(place(name)); });
+    const Error error = error_of([&] { require_step_directory(place(name)); });
     EXPECT_EQ(error.code(), ExitCode::bad_input);
     return error.what();
   }
@@ -48,7 +48,7 @@ TEST_F(ForeignDirectories, OthersAreNone) {
   EXPECT_EQ(import_format_of(place("none")), "");
   fs::create_directories(place("empty"));
   EXPECT_EQ(import_format_of(place("empty")), "");
-  refuse_other_than_a_step(place("empty"));  // the manifest is missed by who reads it
+  require_step_directory(place("empty"));  // the manifest is missed by who reads it
   write("step", "model.embed_tokens.weight");
   write_text(place("step") + "/manifest.json", "{}");
   EXPECT_EQ(import_format_of(place("step")), "");

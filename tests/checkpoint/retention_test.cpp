@@ -112,7 +112,7 @@ TEST_F(Retained, AStepIsReadOnce) {
   KnownSteps known;
   int read = 0;
   Retention keep{.keep = 6, .known = &known};
-  keep.was_to_stay = [&](const Manifest& manifest) {
+  keep.promised_to_keep = [&](const Manifest& manifest) {
     ++read;
     return manifest.step % 4 == 0;
   };

@@ -12,14 +12,14 @@ using Words = std::vector<std::string>;
 
 std::vector<CommandOption> option_table() {
   CommandOption input = required(text_option("input", "FILE…", "files"));
-  input.values = kAnyNumber;
+  input.values = kUnlimited;
   input.takes_rest = true;
   CommandOption kind = text_option("kind", "KIND", "which", "bpe");
   kind.choices = {"bpe", "unigram"};
   return {input,
           kind,
           text_option("prompt", "TEXT", "text"),
-          whole_option("tokens", "how many", between(1, 1000), "64"),
+          integer_option("tokens", "how many", between(1, 1000), "64"),
           real_option("temperature", "how warm", at_least(0), "0"),
           json_flag()};
 }

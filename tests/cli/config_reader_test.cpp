@@ -86,7 +86,7 @@ TEST_F(ConfigReader, CollectsEveryFault) {
   const std::string missing = folder_ / "missing.conf";
   const ParsedConfig parsed = read({"--config", a, "--config", missing, "--config", folder_, "--model.vocap", "256",
                                     "stray", "--train.seed=x", "--dry-run=3", "--raks", "2", "--parallel.tp"},
-                                   {flag("dry-run", "help"), whole_option("ranks", "help", at_least(1))});
+                                   {flag("dry-run", "help"), integer_option("ranks", "help", at_least(1))});
   EXPECT_THAT(
       parsed.config.reading_faults,
       ::testing::UnorderedElementsAre(
@@ -169,7 +169,7 @@ TEST_F(ConfigReader, WordsBehindASectionAreOneFault) {
 }
 
 TEST_F(ConfigReader, OwnOptions) {
-  const std::vector<CommandOption> own = {flag("dry-run", "no data"), whole_option("ranks", "ranks", between(1, 1000)),
+  const std::vector<CommandOption> own = {flag("dry-run", "no data"), integer_option("ranks", "ranks", between(1, 1000)),
                                           json_flag()};
   const ParsedConfig parsed = read({"--dry-run", "--ranks=16", "--train.seed", "3"}, own);
   EXPECT_THAT(parsed.config.reading_faults, IsEmpty());

@@ -301,8 +301,8 @@ TEST_F(Interchange, AStepOfOursBeginsANewRun) {
     EXPECT_EQ(tensor.group, TensorGroup::parameters) << tensor.name;
     EXPECT_EQ(tensor.dtype, DType::bfloat16) << tensor.name;
   }
-  EXPECT_TRUE(may_begin_without_moments(opened.content.state_json));
-  EXPECT_FALSE(may_begin_without_moments(open_checkpoint(step).content.state_json));
+  EXPECT_TRUE(can_start_without_moments(opened.content.state_json));
+  EXPECT_FALSE(can_start_without_moments(open_checkpoint(step).content.state_json));
   EXPECT_THAT(read_file(imported_ + "/config.conf"), AllOf(HasSubstr("form = gate"), HasSubstr("reset = never")));
   EXPECT_THAT(error_of([&] {
                 run("import", {directory_.path() + "/run", "--format", "shiftron", "--output", out_});

@@ -83,11 +83,11 @@ TEST(DirectoryLock, OfAKilledProcessIsTakenOverAtOnce) {
   HoldingChild child(scratch.path());
   EXPECT_ERROR(DirectoryLock(scratch.path(), "stop it", kSilent), ExitCode::bad_input,
                "process " + std::to_string(child.process()) + " on ");
-  EXPECT_FALSE(DirectoryLock::left_by_the_dead(scratch.path()));
+  EXPECT_FALSE(DirectoryLock::has_dead_holder(scratch.path()));
   child.kill();
-  EXPECT_TRUE(DirectoryLock::left_by_the_dead(scratch.path()));
+  EXPECT_TRUE(DirectoryLock::has_dead_holder(scratch.path()));
   const DirectoryLock lock(scratch.path(), "", [](const std::string&) { ADD_FAILURE() << "waits"; });
-  EXPECT_FALSE(DirectoryLock::left_by_the_dead(scratch.path()));
+  EXPECT_FALSE(DirectoryLock::has_dead_holder(scratch.path()));
   EXPECT_EQ(lock.look(), Hold::held);
 }
 
@@ -116,7 +116,7 @@ TEST(DirectoryLock, OfAProcessThatIsHiddenIsNotTakenForDead) {
       ::_exit(kNoRight);
     }
     try {
-      if (DirectoryLock::left_by_the_dead(scratch.path())) ::_exit(2);
+      if (DirectoryLock::has_dead_holder(scratch.path())) ::_exit(2);
       const DirectoryLock lock(scratch.path(), "", kSilent, {.touch = 0.05, .patience = 5});
       ::_exit(1);
     } catch (const Error& error) {
@@ -132,7 +132,7 @@ TEST(DirectoryLock, OfAProcessThatIsHiddenIsNotTakenForDead) {
 TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {
   const Scratch scratch;
   lock_from_elsewhere(scratch.path(), "41");
-  EXPECT_FALSE(DirectoryLock::left_by_the_dead(scratch.path())) << "who knows?";
+  EXPECT_FALSE(DirectoryLock::has_dead_holder(scratch.path())) << "who knows?";
   std::string told;
   const DirectoryLock lock(
       scratch.path(), "", [&](const std::string& message) { told = message; }, kQuick);

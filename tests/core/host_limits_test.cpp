@@ -25,7 +25,7 @@ class HostLimits : public ::testing::Test {
           "MemTotal:       16384000 kB\nMemFree: 1024 kB\nMemAvailable:    8192000 kB\nSwapFree: 0 kB\n");
   }
   void expect_room(int64_t available, int64_t total) {
-    const std::optional<HostRoom> room = host_room(root_.path());
+    const std::optional<HostMemoryInfo> room = host_memory_info(root_.path());
     ASSERT_TRUE(room);
     EXPECT_EQ(room->available, available);
     EXPECT_EQ(room->total, total);
@@ -36,7 +36,7 @@ class HostLimits : public ::testing::Test {
 TEST_F(HostLimits, AHostWithoutGroupsLeavesWhatIsAvailable) {
   expect_room(8192000 * int64_t{1024}, 16384000 * int64_t{1024});
   EXPECT_EQ(processor_quota(root_.path()), 0);
-  EXPECT_FALSE(host_room(root_ / "nowhere"));
+  EXPECT_FALSE(host_memory_info(root_ / "nowhere"));
 }
 
 TEST_F(HostLimits, OfVersion2TheTightestGroupDecides) {
@@ -93,7 +93,7 @@ TEST_F(HostLimits, OfVersion1TheMountDecidesWhereThePathIsTheHosts) {
 }
 
 TEST_F(HostLimits, ThisHostTells) {
-  const std::optional<HostRoom> room = host_room();
+  const std::optional<HostMemoryInfo> room = host_memory_info();
   ASSERT_TRUE(room);
   EXPECT_GT(room->total, 0);
   EXPECT_FALSE(has_memory(room->available + (int64_t{1} << 40)));

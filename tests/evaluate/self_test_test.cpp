@@ -109,9 +109,9 @@ TEST(SelfTestTraining, AnUpdateThatDiffersFails) {
   RunConfig config = self_test_config(SelfTestSize::small, Precision::fp32);
   Ledger ledger;
   Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
-  const TrainingTrace expected = train_shortly(config, stream);
+  const TrainingTrace expected = train_briefly(config, stream);
   config.optimizer.weight_decay = 0.2;
-  const TrainingTrace found = train_shortly(config, stream);
+  const TrainingTrace found = train_briefly(config, stream);
   EXPECT_EQ(found.losses[0], expected.losses[0]);
   EXPECT_THAT(failures_of(found, expected, Precision::fp32), ElementsAre("loss fp32", "gradient norm fp32"));
 }

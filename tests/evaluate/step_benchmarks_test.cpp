@@ -73,7 +73,7 @@ RunConfig config_of(const Scratch& scratch, const StepLayout& layout, Precision 
   return config;
 }
 
-const EvaluationPace kGoesOn{.each_batch = [] {}, .go_on = [] { return true; }};
+const EvaluationCallbacks kGoesOn{.each_batch = [] {}, .keep_going = [] { return true; }};
 
 template <ParameterState state>
 std::vector<double> moments_of(const ParameterSet& set, const Parameter& parameter, Range range) {
@@ -181,7 +181,7 @@ TEST(StepBenchmarks, AnswerAsTheSavedStepDoes) {
     model.config = config;
     model.content.tokenizer_model = example_model();
     const BenchmarkOptions options{
-        .tasks = names_of_tasks(config.evaluation.tasks), .data = config.evaluation.data, .output = scratch / "report"};
+        .tasks = split_task_names(config.evaluation.tasks), .data = config.evaluation.data, .output = scratch / "report"};
     std::vector<ResultRow> rows;
     run_thread_ranks(layout.ranks(), [&](HostCommunicator& world) {
       const BenchmarkOutcome outcome = run_benchmarks(model, options, "test", world, {});
@@ -221,7 +221,7 @@ TEST(StepBenchmarks, EndWhereTheRunIsToStop) {
       const auto tasks = make_step_benchmarks(config, example_model(), "test", world, {}, log);
       tasks->attach(rank.trainer->engine());
       int all = 0, batches = 0;
-      const auto whole = tasks->evaluate(1, {.each_batch = [&] { ++batches; }, .go_on = [&] { return ++all > 0; }});
+      const auto whole = tasks->evaluate(1, {.each_batch = [&] { ++batches; }, .keep_going = [&] { return ++all > 0; }});
       ASSERT_TRUE(whole);
       EXPECT_GE(all, 2);
       EXPECT_GE(batches, 2);
@@ -229,7 +229,7 @@ TEST(StepBenchmarks, EndWhereTheRunIsToStop) {
       world.barrier();
       for (int last = 0; last < all; ++last) {
         int asked = 0;
-        EXPECT_FALSE(tasks->evaluate(1, {.each_batch = [] {}, .go_on = [&] { return asked++ < last; }}));
+        EXPECT_FALSE(tasks->evaluate(1, {.each_batch = [] {}, .keep_going = [&] { return asked++ < last; }}));
         EXPECT_EQ(asked, last + 1);
       }
       EXPECT_FALSE(fs::exists(config.output.directory));
@@ -258,7 +258,7 @@ TEST(StepBenchmarks, TellEveryRankThatAReportIsUnderWay) {
       const auto tasks = make_step_benchmarks(config, example_model(), "test", world, {}, log);
       tasks->attach(rank.trainer->engine());
       int& own = signs[static_cast<size_t>(world.rank())];
-      EXPECT_TRUE(tasks->evaluate(1, {.each_batch = [&] { ++own; }, .go_on = [] { return true; }}));
+      EXPECT_TRUE(tasks->evaluate(1, {.each_batch = [&] { ++own; }, .keep_going = [] { return true; }}));
     });
     return signs;
   };

@@ -483,12 +483,12 @@ TEST_F(UserTask, a_file_without_text_has_no_perplexity) {
 TEST_F(UserTask, only_tasks_of_a_dataset_need_the_folder_of_datasets) {
   const std::string of_dataset = folder_.write("hub.json", R"({"dataset": "hellaswag"})");
   const std::string of_files = folder_.write("own.json", R"({"files": {"test": "items.jsonl"}})");
-  EXPECT_EQ(names_of_tasks(" hellaswag,, a b ,"), (std::vector<std::string>{"hellaswag", "a b"}));
+  EXPECT_EQ(split_task_names(" hellaswag,, a b ,"), (std::vector<std::string>{"hellaswag", "a b"}));
   for (const std::string& name : {std::string("hellaswag"), std::string("mmlu"), of_dataset}) {
-    EXPECT_TRUE(is_of_dataset(name)) << name;
+    EXPECT_TRUE(reads_dataset(name)) << name;
   }
   for (const std::string& name : {of_files, "perplexity:" + of_dataset, folder_ / "missing.json"}) {
-    EXPECT_FALSE(is_of_dataset(name)) << name;
+    EXPECT_FALSE(reads_dataset(name)) << name;
   }
 }
 

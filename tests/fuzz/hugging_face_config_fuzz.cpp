@@ -24,7 +24,7 @@ std::string write_model(const Scratch& directory) {
   std::vector<SafetensorsTensor> tensors;
   uint64_t bytes = 0;
   for (const HuggingFaceName& name : hugging_face_names(model)) {
-    tensors.push_back({.name = name.theirs, .type = SafetensorsType::BF16, .shape = name.their_shape});
+    tensors.push_back({.name = name.theirs, .type = SafetensorsType::BF16, .shape = name.foreign_shape});
     bytes += tensors.back().bytes();
   }
   SafetensorsWriter writer(directory / "model.safetensors", tensors, {});
@@ -50,7 +50,7 @@ void read_beside_files(std::string_view bytes) {
 std::string read_input(std::string_view bytes) {
   return refusal_of([&] {
     HuggingFaceConfig config =
-        parse_hugging_face_config(parse_their_config(std::string(bytes), "config.json"), "config.json");
+        parse_hugging_face_config(parse_foreign_config(std::string(bytes), "config.json"), "config.json");
     ModelConfig& model = config.model;
     for (const int64_t size : {model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.ffn,
                                model.vocab, config.positions}) {
@@ -61,7 +61,7 @@ std::string read_input(std::string_view bytes) {
     read_beside_files(bytes);
     if (config.form == HuggingFaceForm::baichuan_m1) return;
     const std::string text = to_hugging_face_text(config);
-    const HuggingFaceConfig again = parse_hugging_face_config(parse_their_config(text, "again"), "again");
+    const HuggingFaceConfig again = parse_hugging_face_config(parse_foreign_config(text, "again"), "again");
     require(to_hugging_face_text(again) == text, "what is written reads as the same");
     require(!generation_config_text(config).empty(), "generation_config.json");
   });

@@ -99,10 +99,10 @@ TEST_P(MatrixProductTest, LeavesWhatItCannotDo) {
   EXPECT_FALSE(fast::multiply_by_matrix_unit(ProductsBy::library, product, room_of(1 << 16)));
   EXPECT_EQ(c.values, Target<float>({4, 4, 3}, 1.0f).values);
   const Operand whole("b", 3, 4, false);
-  MatrixProduct without_room = product;
-  without_room.b = whole.matrix();
+  MatrixProduct without_memory = product;
+  without_memory.b = whole.matrix();
   expect_fault("needs more scratch than 2",
-               [&] { fast::multiply_by_matrix_unit(GetParam(), without_room, room_of(1)); });
+               [&] { fast::multiply_by_matrix_unit(GetParam(), without_memory, room_of(1)); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Units, MatrixProductTest, ::testing::Values(ProductsBy::tiles, ProductsBy::tile_loops),

@@ -66,7 +66,7 @@ struct LateRun {
 // One rank trains as a run does: each result is read while the next step is under way, but before an evaluation.
 inline void train_rank(RankTrainer& rank, const SampleReader& read, LateRun& run) {
   Trainer& trainer = *rank.trainer;
-  const auto settle = [&](int64_t step) {
+  const auto report_finished_step = [&](int64_t step) {
     const StepResult result = trainer.result(step);
     run.loss.push_back(result.loss);
     run.norm.push_back(result.gradient_norm);
@@ -74,14 +74,14 @@ inline void train_rank(RankTrainer& rank, const SampleReader& read, LateRun& run
   int64_t unread = 0;
   for (int64_t step = 1; step <= rank.config.train.steps; ++step) {
     trainer.step(step, rank.reader(step, read), false);
-    if (unread > 0) settle(unread);
+    if (unread > 0) report_finished_step(unread);
     unread = step;
     if (step % rank.config.evaluation.every != 0) continue;
-    settle(step);
+    report_finished_step(step);
     unread = 0;
     run.evaluation.push_back(trainer.evaluate(2, rank.reader(100, read))->all.loss);
   }
-  if (unread > 0) settle(unread);
+  if (unread > 0) report_finished_step(unread);
 }
 
 // Without `machine` everything runs at once. Results are the same on every rank except the weights, which are

@@ -11,7 +11,7 @@
 #include <ctime>
 
 #include "core/check.h"
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 
 namespace shiftron::machine {
 namespace {
@@ -52,7 +52,7 @@ void FairLock::unlock() {
 
 void Lane::take_turn() {
   if (!thread.joinable()) {
-    thread = quiet_thread([this] { work(); });
+    thread = thread_without_signals([this] { work(); });
   }
   turn = 1;
   wake(turn, 1);

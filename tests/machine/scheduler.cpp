@@ -32,7 +32,7 @@ class World : public std::enable_shared_from_this<World> {
   std::unique_ptr<Queue> make_queue(const std::string& name);
   void hand_over(Lane& lane, std::unique_ptr<Item> item);
   void wait(Place& place);
-  void go_on(Place& place);  // by one step, for a host that asks in a loop
+  void keep_going(Place& place);  // by one step, for a host that asks in a loop
   void relieve();
   void drop(Lane& lane);
   void remove(Lane& lane);
@@ -47,7 +47,7 @@ class World : public std::enable_shared_from_this<World> {
   Lane* pick(const Place* needed);
   void step(Lane& lane);
   void drive(std::unique_lock<FairLock>& held, const Place& place, std::string& fault);
-  void settle();
+  void report_finished_step();
   std::string who_waits() const;
 
   const MachineOptions options_;
@@ -144,7 +144,7 @@ bool Place::reached() {
     return true;
   }
   Hidden hidden;
-  if (++asked > 100 && Turns::of_this_thread() == nullptr) world->go_on(*this);
+  if (++asked > 100 && Turns::of_this_thread() == nullptr) world->keep_going(*this);
   return false;
 }
 
@@ -182,11 +182,11 @@ void World::hand_over(Lane& lane, std::unique_ptr<Item> item) {
     lane.fast = random_() % 2 == 0;
     eagerness_ = random_() % 4;
   }
-  settle();
+  report_finished_step();
 }
 
 // What the order wants to run though nobody waits.
-void World::settle() {
+void World::report_finished_step() {
   while (options_.order != Order::random || random_() % 4 < eagerness_) {
     Lane* lane = pick(nullptr);
     if (lane == nullptr) return;
@@ -288,7 +288,7 @@ void World::drive(std::unique_lock<FairLock>& held, const Place& place, std::str
   }
 }
 
-void World::go_on(Place& place) {
+void World::keep_going(Place& place) {
   std::lock_guard held(lock_);
   if (place.done) return;
   if (Lane* lane = pick(&place)) {

@@ -51,7 +51,7 @@ TEST_P(EveryOrder, ReliefDoesWhatNoHostDrives) {
   std::atomic<int> seen = 0;
   const auto peer_came = [&] { return peer.load(); };
   queue->run([&] {
-    while (!peer) let_others_run(peer_came);
+    while (!peer) yield_to_other_operations(peer_came);
     ++seen;
   });
   queue->run([&] { ++seen; });
@@ -85,7 +85,7 @@ TEST_P(EveryOrder, OperationsThatWaitForEachOtherFinish) {
   std::atomic<int> ball = 0;
   const auto play = [&ball](int mine) {
     for (int round = 0; round < 20; ++round) {
-      while (ball % 2 != mine) ASSERT_TRUE(let_others_run());
+      while (ball % 2 != mine) ASSERT_TRUE(yield_to_other_operations());
       ++ball;
     }
   };
@@ -93,7 +93,7 @@ TEST_P(EveryOrder, OperationsThatWaitForEachOtherFinish) {
   second->run([&play] { play(0); });
   first->mark()->wait();
   EXPECT_EQ(ball, 40);
-  EXPECT_FALSE(let_others_run());
+  EXPECT_FALSE(yield_to_other_operations());
 }
 
 // The third queue's operation is needed, though no mark says so, and must not be starved by those that give their turn.
@@ -102,7 +102,7 @@ TEST_P(EveryOrder, WhatGivesItsTurnStarvesNobody) {
   std::atomic<bool> ready = false;
   for (Queue* queue : {first.get(), second.get()}) {
     queue->run([&ready] {
-      while (!ready) let_others_run();
+      while (!ready) yield_to_other_operations();
     });
   }
   third->run([] {});
@@ -147,7 +147,7 @@ TEST_P(EveryOrder, DropCancelsAnOperationThatWaits) {
       bool& unwound;
       ~AtTheEnd() { unwound = true; }
     } at_the_end{unwound};
-    for (began = true; true;) let_others_run();
+    for (began = true; true;) yield_to_other_operations();
   };
   first->run([] {});
   const auto begun = first->mark();
@@ -175,7 +175,7 @@ TEST_P(EveryOrder, MarksOutliveTheirQueueAndTheMachine) {
     done = queue->mark();
     done->wait();
     queue->run([] {
-      while (true) let_others_run();
+      while (true) yield_to_other_operations();
     });
     dropped = queue->mark();
   }
@@ -183,7 +183,7 @@ TEST_P(EveryOrder, MarksOutliveTheirQueueAndTheMachine) {
     Machine machine({.order = GetParam()});
     const auto queue = machine.make_queue("queue");
     queue->run([] {
-      while (true) let_others_run();
+      while (true) yield_to_other_operations();
     });
     never_asked = queue->mark();
   }
@@ -207,7 +207,7 @@ TEST_P(EveryOrder, HostsDriveEachOther) {
         compute->run([&sent, host] { ++sent[host]; });
         exchange->wait(compute->mark());
         exchange->run([&, host, round] {
-          while (sent[(host + 1) % kHosts] <= round) let_others_run();
+          while (sent[(host + 1) % kHosts] <= round) yield_to_other_operations();
           ++received[host];
         });
         compute->wait(exchange->mark());
@@ -225,7 +225,7 @@ TEST_P(EveryOrder, WaitingInVainEndsAndSaysWhoWaits) {
   const auto first = machine.make_queue("first"), second = first->sibling("second");
   first->run([] {});
   first->run([] {
-    while (true) let_others_run();
+    while (true) yield_to_other_operations();
   });
   second->mark();
   second->wait(first->mark());
@@ -329,7 +329,7 @@ TEST(Scheduler, TheLogShowsOverlap) {
   const auto a = machine.make_queue("a"), b = a->sibling("b");
   std::atomic<bool> ready = false;
   a->run([&ready] {
-    while (!ready) let_others_run();
+    while (!ready) yield_to_other_operations();
   });
   b->run([&ready] { ready = true; });
   a->mark()->wait();

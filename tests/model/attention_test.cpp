@@ -15,7 +15,7 @@ ModuleCase attention_case(const ModelConfig& config, const Rows& rows) {
             auto saved = std::make_shared<Attention::Saved>();
             const Tensor rope = rank.rope(6);
             return {[=](Run& run, const Tensor& x) {
-                      return settled(run, attention->forward(run, x, x, rope, *saved, like(run.scratch, x)));
+                      return sum_residual(run, attention->forward(run, x, x, rope, *saved, like(run.scratch, x)));
                     },
                     [=](Run& run, const Tensor& d_y, const Tensor& x) {
                       return with_residual(run, d_y, attention->backward(run, d_y, x, rope, *saved));
@@ -59,7 +59,7 @@ Values decoded(const ModelConfig& config, int tp, const std::vector<int>& chunks
         const auto first = x.begin() + fed * config.hidden;
         const Tensor rows = rank.place(Values(first, first + chunk * config.hidden), {chunk, config.hidden});
         const Values added =
-            values_of(settled(run, attention.decode(run, rows, rows, rope, state, like(run.scratch, rows))));
+            values_of(sum_residual(run, attention.decode(run, rows, rows, rope, state, like(run.scratch, rows))));
         own.insert(own.end(), added.begin(), added.end());
         EXPECT_EQ(state.length, fed + chunk);
       }

@@ -19,7 +19,7 @@ ModuleCase shift_case(ShiftForm form, int previous, bool rotate, bool crosses) {
                                                    ShiftConfig{.form = form}, rotate, 0);
             rank.shifts = {shift.get()};
             EXPECT_EQ(shift->previous(), previous);
-            EXPECT_EQ(shift->changes_nothing(), previous == 0 && !rotate);
+            EXPECT_EQ(shift->is_identity(), previous == 0 && !rotate);
             const Tensor rope = rank.rope(6);
             const auto heads = [](const Tensor& x) { return x.split_last(x.extent(1) / kHeadDim, kHeadDim); };
             const auto same_shape = [](Run& run, const Tensor& x) {

@@ -12,7 +12,7 @@ ModuleCase mlp_case(bool recompute) {
             auto saved = std::make_shared<Mlp::Saved>();
             return {[=](Run& run, const Tensor& x) {
                       const int64_t before = run.activations.used();
-                      const Tensor y = settled(run, mlp->forward(run, x, x, *saved, like(run.scratch, x)));
+                      const Tensor y = sum_residual(run, mlp->forward(run, x, x, *saved, like(run.scratch, x)));
                       EXPECT_EQ(run.activations.used() == before, recompute) << "whether something is kept";
                       EXPECT_EQ(saved->gate_up.defined(), !recompute);
                       return y;

@@ -19,7 +19,7 @@ ModuleCase layer_case(bool recompute_mlp) {
             rank.own(layer->attention().shifts());
             auto saved = std::make_shared<TransformerLayer::Saved>();
             const Tensor rope = rank.rope(6);
-            return {[=](Run& run, const Tensor& x) { return settled(run, layer->forward(run, x, rope, *saved)); },
+            return {[=](Run& run, const Tensor& x) { return sum_residual(run, layer->forward(run, x, rope, *saved)); },
                     [=](Run& run, const Tensor& d_y, const Tensor&) {
                       layer->backward(run, InOut(d_y), rope, *saved);
                       return d_y;

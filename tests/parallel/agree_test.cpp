@@ -9,18 +9,18 @@
 #include <vector>
 
 #include "core/host.h"
-#include "parallel/given_alike.h"
+#include "parallel/same_settings.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron {
 namespace {
 
-TEST(RanksAlike, AreCountedInTheOrderOfRanks) {
+TEST(MatchingRanks, AreCountedInTheOrderOfRanks) {
   const std::vector<std::string> lines = {"a", "b", "a", "", "a", "b", "ab"};
   const std::vector<int> counts = {3, 2, 3, 1, 3, 2, 1}, places = {0, 0, 1, 0, 2, 1, 0};
   run_thread_ranks(static_cast<int>(lines.size()), [&](HostCommunicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
-    const RanksAlike alike = ranks_alike(world, lines[rank]);
+    const MatchingRanks alike = find_matching_ranks(world, lines[rank]);
     EXPECT_EQ(alike.count, counts[rank]) << "rank " << rank;
     EXPECT_EQ(alike.place, places[rank]) << "rank " << rank;
   });
@@ -56,7 +56,7 @@ std::vector<Told> thrown(int ranks, const std::function<void(ControlPlane&)>& bo
 TEST(AllAgree, TheFirstFaultIsToldByRankZeroAlone) {
   const auto fails_on = [](std::vector<int> failing) {
     return thrown(3, [failing](ControlPlane& world) {
-      all_agree(world, [&] {
+      run_on_all_ranks(world, [&] {
         if (std::ranges::find(failing, world.rank()) == failing.end()) return;
         throw Error("no\nway " + std::to_string(world.rank()),
                     world.rank() == 1 ? ExitCode::bad_input : ExitCode::crash);
@@ -73,7 +73,7 @@ TEST(AllAgree, TheFirstFaultIsToldByRankZeroAlone) {
 TEST(ToldByFirst, FaultsOfAllAreToldByRankZeroAndCrashesByWhoHasThem) {
   const auto fails_on = [](std::vector<int> failing, ExitCode code) {
     return thrown(3, [=](ControlPlane& world) {
-      told_by_first(world, [&] {
+      report_on_first_rank(world, [&] {
         if (std::ranges::find(failing, world.rank()) != failing.end()) throw Error("no way", code);
       });
     });
@@ -88,7 +88,7 @@ TEST(ToldByFirst, FaultsOfAllAreToldByRankZeroAndCrashesByWhoHasThem) {
 TEST(FirstAgrees, ItsFaultEndsAllAndOthersAreNotAsked) {
   for (const bool fails : {true, false}) {
     const std::vector<Told> told = thrown(2, [&](ControlPlane& world) {
-      first_agrees(world, [&] {
+      run_on_first_rank(world, [&] {
         EXPECT_EQ(world.rank(), 0);
         if (fails) throw_bad_input("not with me");
       });
@@ -99,21 +99,21 @@ TEST(FirstAgrees, ItsFaultEndsAllAndOthersAreNotAsked) {
 }
 
 // What all throw whose ranks were given these.
-std::vector<Told> refused(const std::vector<std::vector<GivenValue>>& given) {
+std::vector<Told> refused(const std::vector<std::vector<RankSetting>>& given) {
   return thrown(static_cast<int>(given.size()),
-                [&](ControlPlane& world) { require_given_alike(world, given[static_cast<size_t>(world.rank())]); });
+                [&](ControlPlane& world) { require_same_settings(world, given[static_cast<size_t>(world.rank())]); });
 }
 
 TEST(GivenAlike, TheSameOnAllRanksPasses) {
-  const std::vector<GivenValue> given = {{"train.seed", "1"}, {"prompt", "two\nlines"}, {"faults", ""}};
+  const std::vector<RankSetting> given = {{"train.seed", "1"}, {"prompt", "two\nlines"}, {"faults", ""}};
   EXPECT_EQ(refused({given, given, given}), (std::vector<Told>(3, Told{0, ""})));
 }
 
 TEST(GivenAlike, RanksThatDifferAreNamedWithTheirHostsKeysAndBothValues) {
   const std::string here = " on " + host_name();
-  const std::vector<GivenValue> first = {{"train.seed", "1"}, {"train.steps", "20"}, {"--profile", ""}};
-  const std::vector<GivenValue> other = {{"train.seed", "2"}, {"train.steps", "20"}, {"--profile", ""}};
-  const std::vector<GivenValue> third = {{"train.seed", "1"}, {"train.steps", "9"}, {"--limit", "8"}};
+  const std::vector<RankSetting> first = {{"train.seed", "1"}, {"train.steps", "20"}, {"--profile", ""}};
+  const std::vector<RankSetting> other = {{"train.seed", "2"}, {"train.steps", "20"}, {"--profile", ""}};
+  const std::vector<RankSetting> third = {{"train.seed", "1"}, {"train.steps", "9"}, {"--limit", "8"}};
   const std::vector<Told> told = refused({first, first, other, other, third, other});
   for (size_t rank = 0; rank < told.size(); ++rank) {
     EXPECT_EQ(told[rank].code, 76);
@@ -140,7 +140,7 @@ TEST(GivenAlike, NoListLooksLikeAnotherAndAnEmptyValueIsNothing) {
 }
 
 TEST(GivenAlike, ALongListAndALongValueAreCutShort) {
-  std::vector<GivenValue> first, other;
+  std::vector<RankSetting> first, other;
   for (int i = 0; i < 20; ++i) {
     first.push_back({"key " + std::to_string(i), "1"});
     other.push_back({"key " + std::to_string(i), std::string(5000, 'x')});

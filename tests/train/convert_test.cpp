@@ -107,7 +107,7 @@ TEST_F(Convert, FilesAreThoseThatARunOfTheLayoutSaves) {
     const ConvertedStep made = convert_step(before, target.words, place(name), log);  // each out of the one before it
     int ranks = 0;
     const RunConfig from = saved_config(read_content(before).state_json, before);  // whose bucket_elements stays
-    const RunConfig under = under_layout(from, read_layout_words(target.words), ranks);
+    const RunConfig under = config_with_layout(from, parse_layout(target.words), ranks);
     ASSERT_EQ(ranks, target.ranks);
     EXPECT_EQ(made.layout, make_layout(under.parallel, ranks));
     EXPECT_TRUE(made.can_train);
@@ -253,7 +253,7 @@ TEST_F(Convert, ParametersAloneInHalves) {
 TEST_F(Convert, MomentsOfDividedRanksLieInTheirOwnFiles) {
   const ConvertedStep made = to("dp=2,zero=1,bucket_elements=300", "converted");
   int ranks = 0;
-  const RunConfig config = under_layout(config_, read_layout_words("dp=2,zero=1,bucket_elements=300"), ranks);
+  const RunConfig config = config_with_layout(config_, parse_layout("dp=2,zero=1,bucket_elements=300"), ranks);
   const Manifest manifest = read_manifest(made.directory);
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     RankTrainer rank(config, world);

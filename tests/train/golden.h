@@ -135,7 +135,7 @@ inline Measured train_golden(const Golden& golden, Queue* queue = nullptr) {
     for (double& value : values) value *= nominal / counted;
   }
   fill_zero(rank.stream, set.gradients());
-  const auto settle = [&](int64_t step) {
+  const auto report_finished_step = [&](int64_t step) {
     const StepResult result = rank.trainer->result(step);
     measured.loss.push_back(result.loss);
     measured.gradient_norm.push_back(result.gradient_norm);
@@ -143,9 +143,9 @@ inline Measured train_golden(const Golden& golden, Queue* queue = nullptr) {
   const int64_t steps = golden.config.train.steps;
   for (int64_t step = 1; step <= steps; ++step) {
     rank.trainer->step(step, rank.reader(step, read), false);
-    if (step > 1) settle(step - 1);
+    if (step > 1) report_finished_step(step - 1);
   }
-  settle(steps);
+  report_finished_step(steps);
   collect(set, masters_of, measured.final, mutex);
   return measured;
 }

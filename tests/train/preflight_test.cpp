@@ -112,13 +112,13 @@ TEST(Preflight, ASlowHostIsToldAndStays) {
 
 // Of hosts that do not see the probes of others those are unfit that see no more than half of them.
 TEST(Preflight, WhoSeesTooFewOfTheOthersHasADiskOfItsOwn) {
-  EXPECT_EQ(fault_of_unseen("/run", 4, {}), "");
-  EXPECT_EQ(fault_of_unseen("/run", 4, {"n3"}), "");
-  EXPECT_THAT(fault_of_unseen("/run", 4, {"n0", "n1", "n2"}), HasSubstr("its /run is not the other hosts' directory"));
-  EXPECT_THAT(fault_of_unseen("/run", 2, {"n1"}), HasSubstr("/run does not show what n1 has written"));
-  EXPECT_THAT(fault_of_unseen("/run", 4, {"n2", "n3"}), HasSubstr("/run does not show what n2 and 1 more hosts have"));
-  EXPECT_EQ(fault_of_unseen("/run", 5, {"n3", "n4"}), "");
-  EXPECT_THAT(fault_of_unseen("/run", 5, {"n0", "n1", "n2"}), HasSubstr("n0 and 2 more hosts have written"));
+  EXPECT_EQ(shared_directory_fault("/run", 4, {}), "");
+  EXPECT_EQ(shared_directory_fault("/run", 4, {"n3"}), "");
+  EXPECT_THAT(shared_directory_fault("/run", 4, {"n0", "n1", "n2"}), HasSubstr("its /run is not the other hosts' directory"));
+  EXPECT_THAT(shared_directory_fault("/run", 2, {"n1"}), HasSubstr("/run does not show what n1 has written"));
+  EXPECT_THAT(shared_directory_fault("/run", 4, {"n2", "n3"}), HasSubstr("/run does not show what n2 and 1 more hosts have"));
+  EXPECT_EQ(shared_directory_fault("/run", 5, {"n3", "n4"}), "");
+  EXPECT_THAT(shared_directory_fault("/run", 5, {"n0", "n1", "n2"}), HasSubstr("n0 and 2 more hosts have written"));
 }
 
 // A run that is requeued already holds most of its steps, and continues if removing the older ones frees enough space.
@@ -126,7 +126,7 @@ TEST(Preflight, RoomIsAskedForTheStepsThatComeNext) {
   RunConfig config;
   config.train.steps = 100;
   const auto expect = [&](int64_t there, int64_t least, int64_t all) {
-    const RoomForSteps room = steps_in_need_of_room(config, there);
+    const DiskSpaceForSteps room = steps_needing_space(config, there);
     EXPECT_EQ(room.least, least) << there;
     EXPECT_EQ(room.all, all) << there;
   };
@@ -154,13 +154,13 @@ TEST(Preflight, LessRoomThanKeepTakesIsTold) {
   config.checkpoint = {.every = 1, .keep = 50};
   const std::string room = std::to_string(free_disk_space(disk.path()) / step);
   EXPECT_EQ(
-      look_for_room(config),
+      check_disk_space(config),
       disk.path() + " has space for " + room +
           " of the 51 checkpoints that checkpoint.keep=50 needs: older ones are removed before the next is written");
   config.checkpoint.keep = 1;
-  EXPECT_EQ(look_for_room(config), "");
+  EXPECT_EQ(check_disk_space(config), "");
   config.model.vocab = 100'000;
-  EXPECT_ERROR(look_for_room(config), ExitCode::bad_input, "two checkpoints need ");
+  EXPECT_ERROR(check_disk_space(config), ExitCode::bad_input, "two checkpoints need ");
 }
 
 }  // namespace

@@ -166,13 +166,13 @@ TEST_F(Prune, OnAFullDisk) {
   }
   fill("more");
   const auto lock = [&] { DirectoryLock(run_, "", [](const std::string&) {}); };
-  EXPECT_THROW(lock(), NoRoomForLock);
-  EXPECT_THROW(prune(run_, 3, {}), NoRoomForLock) << "an empty leftover makes no room";
+  EXPECT_THROW(lock(), NoSpaceForLock);
+  EXPECT_THROW(prune(run_, 3, {}), NoSpaceForLock) << "an empty leftover makes no room";
   fs::remove(disk / "more");
   fs::create_directories(path(50) + ".tmp");
   std::ofstream(path(50) + ".tmp/rank-00000.h5") << "all that was written";
   fill("rest");
-  EXPECT_THROW(lock(), NoRoomForLock);
+  EXPECT_THROW(lock(), NoSpaceForLock);
   const Pruning swept = prune(run_, 3, {});
   EXPECT_TRUE(swept.steps.empty());
   uint64_t bytes = 0;
@@ -180,14 +180,14 @@ TEST_F(Prune, OnAFullDisk) {
   EXPECT_EQ(swept.leftovers.size(), 2u);
   EXPECT_EQ(bytes, 20u);
   fill("room");
-  EXPECT_THROW(lock(), NoRoomForLock);
+  EXPECT_THROW(lock(), NoSpaceForLock);
   int times = 0;  // that the newest step was read, which may take minutes
   const Pruning pruned = prune(run_, 1, {}, [&](uint64_t done, uint64_t of) { times += done == of; });
   EXPECT_EQ(times, 1);
   EXPECT_THAT(steps_of(pruned), ElementsAre(20, 10));
   EXPECT_THAT(there(), ElementsAre(30));
   fill("again");
-  EXPECT_THROW(lock(), NoRoomForLock);
+  EXPECT_THROW(lock(), NoSpaceForLock);
   EXPECT_TRUE(prune(run_, 1, {}).steps.empty()) << "needs no lock";
 }
 

@@ -340,7 +340,7 @@ TEST(RunConfig, HashInputIgnoresWhatMayDiffer) {
 
 TEST(RunConfig, LayoutOfRanks) {
   const RunConfig config = small_config_with({{"parallel.tp", "2"}, {"parallel.pp", "4"}});
-  EXPECT_EQ(smallest_ranks(config.parallel), 8);
+  EXPECT_EQ(minimum_ranks(config.parallel), 8);
   EXPECT_EQ(make_layout(config.parallel, 24), (ParallelLayout{.tp = 2, .cp = 1, .dp = 3, .pp = 4}));
   EXPECT_THROW(make_layout(config.parallel, 12), Error);
   const RunConfig ordered = small_config_with({{"parallel.tp", "2"}, {"parallel.rank_order", "dp, tp,cp,pp"}});

@@ -147,9 +147,9 @@ TEST(Events, BeginALineBehindOneThatWasCut) {
   const Events events(scratch.path(), 0);
   scratch.write("events.jsonl", R"({"event":"start","host":"elsewhere","process":1})"
                                 "\n{\"time\":\"2026-01-01T00:0");
-  EXPECT_TRUE(events.others_started());
+  EXPECT_TRUE(events.another_process_started());
   events.write("start", {{"process", ::getpid()}});
-  EXPECT_FALSE(events.others_started()) << Scratch::read(scratch / "events.jsonl");
+  EXPECT_FALSE(events.another_process_started()) << Scratch::read(scratch / "events.jsonl");
   int starts = 0;
   for_each_json_line(scratch / "events.jsonl", [&](const nlohmann::json& line) { starts += line.contains("process"); });
   EXPECT_EQ(starts, 2);
@@ -161,7 +161,7 @@ TEST(Events, SkipDamagedLines) {
   const std::string damaged =
       "{\"event\":5}\n" + std::string(3, '\0') + "\n\xff\n[1]\n{\"event\":\"start\",\"host\":[]}\n";
   scratch.write("events.jsonl", damaged + R"({"event":"start","host":"elsewhere","process":1})" + "\n");
-  EXPECT_TRUE(events.others_started());
+  EXPECT_TRUE(events.another_process_started());
   scratch.write("events.jsonl", damaged + R"({"event":"exit","rank":0,"error":"no room"})" + "\n");
   EXPECT_FALSE(events.write_failure(70, "no room"));
   EXPECT_TRUE(events.write_failure(70, "another"));

@@ -353,7 +353,7 @@ TEST(Validate, SurvivesExtremeValues) {
   }
   for (const char* key : {"parallel.tp", "parallel.cp", "parallel.pp"}) extreme.emplace_back(key, "65536");
   for (const int ranks : {-1, 0, 1, 7}) EXPECT_FALSE(find_faults(small_config_with(extreme), ranks).empty());
-  EXPECT_EQ(smallest_ranks(small_config_with(extreme).parallel), 2147483647);
+  EXPECT_EQ(minimum_ranks(small_config_with(extreme).parallel), 2147483647);
   for (auto& [key, text] : extreme) text = "-9223372036854775808";
   EXPECT_FALSE(find_faults(small_config_with(extreme), 1).empty());
 }

@@ -304,7 +304,7 @@ std::string BenchmarkReport::write(const std::string& directory, const ReportFac
   return path;
 }
 
-std::string too_large(const std::vector<ResultRow>& rows) {
+std::string infinite_perplexity_note(const std::vector<ResultRow>& rows) {
   std::string named;
   for (const ResultRow& row : rows) {
     if (std::isinf(row.estimate.value)) named += (named.empty() ? "" : ", ") + row.name + " " + row.metric;

@@ -78,7 +78,7 @@ class BenchmarkReport {
 };
 
 // A warning about rows whose perplexity overflows; "" if there are none. Not for answers that are not finite.
-std::string too_large(const std::vector<ResultRow>& rows);
+std::string infinite_perplexity_note(const std::vector<ResultRow>& rows);
 
 // A value in a table: four decimals, "n/a" for NaN, exponents for large values.
 std::string number_text(double value);

@@ -188,7 +188,7 @@ class TaskFile {
   }
 
   // Whether its examples come from the items that it asks.
-  static bool shows_what_it_asks(const TaskDefinition& task) {
+  static bool examples_are_asked_items(const TaskDefinition& task) {
     if (task.shot_split.empty()) return false;
     if (task.shot_split == task.split) return true;
     const auto asked = task.files.find(task.split), shown = task.files.find(task.shot_split);
@@ -198,7 +198,7 @@ class TaskFile {
   }
 
   void read_draw(TaskDefinition& task) {
-    const bool shows_answers = shows_what_it_asks(task);
+    const bool shows_answers = examples_are_asked_items(task);
     const std::string draw = text("draw", shows_answers ? "apart" : "sampled");
     const auto found = std::find(kDraws.begin(), kDraws.end(), draw);
     if (found == kDraws.end()) return fault("draw", "is \"" + draw + "\", not first, sampled or apart");
@@ -339,9 +339,9 @@ std::string perplexity_name(const std::string& path, size_t parts) {
 std::map<std::string, std::string> perplexity_names(const std::vector<std::string>& names) {
   constexpr size_t kMostParts = 64;
   std::map<std::string, std::string> called;
-  const auto path_of = [](const std::string& name) { return name.substr(std::string(kPerplexityOf).size()); };
+  const auto path_of = [](const std::string& name) { return name.substr(std::string(kPerplexityPrefix).size()); };
   for (const std::string& name : names) {
-    if (name.starts_with(kPerplexityOf)) called[name] = perplexity_name(path_of(name), 0);
+    if (name.starts_with(kPerplexityPrefix)) called[name] = perplexity_name(path_of(name), 0);
   }
   for (size_t parts = 1; parts <= kMostParts; ++parts) {
     std::map<std::string, int> users;

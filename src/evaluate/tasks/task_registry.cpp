@@ -93,8 +93,8 @@ Selection TaskRegistry::select(const std::vector<std::string>& names) {
       take(name);
     } else if (is_task_file(name)) {
       bring(read_task_file(name), name);
-    } else if (name.starts_with(kPerplexityOf)) {
-      const std::string path = name.substr(std::string(kPerplexityOf).size());
+    } else if (name.starts_with(kPerplexityPrefix)) {
+      const std::string path = name.substr(std::string(kPerplexityPrefix).size());
       bring(perplexity_of_file(path, texts.at(name)), path);
     } else {
       faults += "\n  " + name + suggestion(name, known);

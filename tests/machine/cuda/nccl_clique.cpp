@@ -138,14 +138,14 @@ void Clique::perform(const std::vector<NcclCall>& calls) {
     post(calls);
     const TableLock held(table_);
     mine.waits = table_.fault[0] == 0 && !mine.aborted;
-    if (mine.waits) go_on();
+    if (mine.waits) keep_going();
   }
   const auto ends = [&] {
     const TableLock held(table_);
     return mine.aborted || table_.fault[0] != 0 || (comes && !mine.waits);
   };
   try {
-    while (!ends()) let_others_run(ends);
+    while (!ends()) yield_to_other_operations(ends);
   } catch (...) {
     const TableLock held(table_);
     mine.waits = false;
@@ -203,7 +203,7 @@ const NcclCall* Clique::collective(int rank) {
 }
 
 // This rank has come to its calls.
-void Clique::go_on() {
+void Clique::keep_going() {
   bool moved = false;
   for (int other = 0; other < size_; ++other) {
     find_misfit(other);

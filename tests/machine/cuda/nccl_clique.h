@@ -37,7 +37,7 @@ class Clique {
   const NcclCall* collective(int rank);
   void post(const std::vector<NcclCall>& calls);
   void take_results(const std::vector<NcclCall>& calls);
-  void go_on();
+  void keep_going();
   void find_misfit(int other);
   bool move_messages(int from, int to);
   void meet();

@@ -90,7 +90,7 @@ class Processor {
   void run_block(int set);
   void set_order();
   void end();
-  void go_on();
+  void keep_going();
   int ready_behind(int number) const;
   int ready_before(int number) const;
   int choose();
@@ -244,11 +244,11 @@ void Processor::end() {
   warps_[warp].ended |= lane;
   ++ended_;
   sanitizer::release(end_);
-  go_on();
+  keep_going();
 }
 
 // Runs the next thread, or after the last one the host; returns when the current thread continues.
-void Processor::go_on() {
+void Processor::keep_going() {
   Thread& self = *threads_[current_];
   if (ended_ == count_) {
     self.fiber.switch_to(*home_);
@@ -320,7 +320,7 @@ void Processor::meet_block(const Place& place) {
     arrived_ = 0;
     ++barriers_;
   }
-  go_on();
+  keep_going();
   sanitizer::acquire(moment);
 }
 
@@ -387,7 +387,7 @@ Thread& Processor::meet_lanes(const char* name, unsigned mask, uint64_t brought,
     warp.ready |= mask;
     ++warp.meetings;
   }
-  go_on();
+  keep_going();
   return self;
 }
 

@@ -153,10 +153,10 @@ TEST_P(CudaStream, MemoryThatIsNotThereIsAnErrorOfTheUser) {
 }
 
 TEST_P(CudaStream, MemoryThatIsFreeIsTold) {
-  EXPECT_EQ(cuda::device_room().available, kDeviceBytes);
+  EXPECT_EQ(cuda::device_memory().available, kDeviceBytes);
   const Buffer held(DeviceKind::cuda, kDeviceBytes / 4, ledger_, "parameters");
-  EXPECT_EQ(cuda::device_room().available, kDeviceBytes - kDeviceBytes / 4);
-  EXPECT_EQ(cuda::device_room().total, kDeviceBytes);
+  EXPECT_EQ(cuda::device_memory().available, kDeviceBytes - kDeviceBytes / 4);
+  EXPECT_EQ(cuda::device_memory().total, kDeviceBytes);
 }
 
 // If nobody has waited, the emulator reports that an operation accesses freed memory.

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/quiet_thread.h"
+#include "core/thread_without_signals.h"
 #include "core/sanitizer.h"
 #include "machine/cuda/counts.h"
 #include "machine/cuda/injection.h"
@@ -342,7 +342,7 @@ VisibleDevices::~VisibleDevices() {
 void help_streams() {
   if (locked([](Runtime& on) { return std::exchange(on.helped, true); })) return;
   const auto machine = locked([](Runtime& on) { return on.machine; });
-  quiet_thread([machine] {
+  thread_without_signals([machine] {
     while (locked([&](Runtime& on) { return on.machine == machine; })) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       const Call call("the emulator's thread");

@@ -366,7 +366,7 @@ TEST(CudaEnvironmentDeathTest, SaysHowMuchMemoryTheDeviceHas) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto total_of = [](const char* bytes) {
     setenv("SHIFTRON_MACHINE_MEMORY", bytes, 1);
-    return cuda::device_room().total;
+    return cuda::device_memory().total;
   };
   EXPECT_EXIT(std::exit(total_of("40960") == 40960 ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }

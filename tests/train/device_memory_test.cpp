@@ -1,5 +1,5 @@
 // A run that does not fit on a device is refused by all ranks, with what would fit.
-#include "train/device_room.h"
+#include "train/device_memory.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ Refusal ask_of(const RunConfig& config, int ranks, const Room& room) {
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     const Ledger planned = plan_of(config, layout, world.rank());
     try {
-      require_room(world, config, layout, 1, planned, room(world.rank(), planned.memory_total()));
+      require_memory_for_plan(world, config, layout, 1, planned, room(world.rank(), planned.memory_total()));
     } catch (const Error& error) {
       const std::lock_guard lock(mutex);
       EXPECT_TRUE(refusal.refused++ == 0 || error.code() == refusal.code);
@@ -58,19 +58,19 @@ template <typename Bytes>
 Refusal ask(const RunConfig& config, int ranks, const Bytes& bytes) {
   Refusal refusal = ask_of(config, ranks, [&](int rank, int64_t planned) {
     const int64_t all = bytes(rank, planned);
-    return RoomOfRank{.available = all, .total = all};
+    return RankMemory{.available = all, .total = all};
   });
   EXPECT_EQ(refusal.code, refusal.refused == 0 ? ExitCode::done : ExitCode::bad_input);
   return refusal;
 }
 
-TEST(DeviceRoom, WhatFitsToTheLastByteIsAccepted) {
+TEST(DeviceMemoryInfo, WhatFitsToTheLastByteIsAccepted) {
   const RunConfig config = config_of({.pp = 2});
   EXPECT_EQ(ask(config, 2, [](int, int64_t planned) { return planned; }).refused, 0);
   EXPECT_EQ(ask(config, 2, [](int rank, int64_t planned) { return planned - rank; }).refused, 2);
 }
 
-TEST(DeviceRoom, TheRankThatLacksMostIsNamedWithItsPlan) {
+TEST(DeviceMemoryInfo, TheRankThatLacksMostIsNamedWithItsPlan) {
   const RunConfig config = config_of({.pp = 3});
   RunConfig deep = config;
   deep.model.layers = 6;
@@ -87,10 +87,10 @@ TEST(DeviceRoom, TheRankThatLacksMostIsNamedWithItsPlan) {
 }
 
 // What others hold at present may be free when the run is started again; what is not there never will be.
-TEST(DeviceRoom, WhatIsOnlyNotFreeIsNoFaultOfTheRun) {
+TEST(DeviceMemoryInfo, WhatIsOnlyNotFreeIsNoFaultOfTheRun) {
   const RunConfig config = config_of({.pp = 2});
   const Refusal held = ask_of(config, 2, [](int rank, int64_t planned) {
-    return RoomOfRank{.available = planned - rank * 5'000'000, .total = planned};
+    return RankMemory{.available = planned - rank * 5'000'000, .total = planned};
   });
   EXPECT_EQ(held.refused, 2);
   EXPECT_EQ(held.code, ExitCode::crash);
@@ -98,7 +98,7 @@ TEST(DeviceRoom, WhatIsOnlyNotFreeIsNoFaultOfTheRun) {
               AllOf(HasSubstr("device of rank 1 on "),
                     HasSubstr("0.005 GB missing, which other processes use now: start again once they have freed it")));
   const Refusal both = ask_of(config, 2, [](int rank, int64_t planned) {
-    return RoomOfRank{.available = planned - (rank == 0 ? 1 : 5'000'000), .total = planned - (rank == 0 ? 1 : 0)};
+    return RankMemory{.available = planned - (rank == 0 ? 1 : 5'000'000), .total = planned - (rank == 0 ? 1 : 0)};
   });
   EXPECT_EQ(both.refused, 2);
   EXPECT_EQ(both.code, ExitCode::bad_input);
@@ -106,7 +106,7 @@ TEST(DeviceRoom, WhatIsOnlyNotFreeIsNoFaultOfTheRun) {
 }
 
 // Ranks of a host need its room together.
-TEST(DeviceRoom, OfAHostItsRanksAreCountedTogether) {
+TEST(DeviceMemoryInfo, OfAHostItsRanksAreCountedTogether) {
   RunConfig config = config_of({});
   config.device.kind = DeviceChoice::cpu;
   config.train.global_batch = 8;
@@ -119,8 +119,8 @@ TEST(DeviceRoom, OfAHostItsRanksAreCountedTogether) {
     run_thread_ranks(2, [&](HostCommunicator& world) {
       const int64_t all = 2 * planned - missing;
       try {
-        require_room(world, config, layout, 1, plan_of(config, layout, world.rank()),
-                     {.available = all, .total = all, .planned_beside = planned, .ranks = 2});
+        require_memory_for_plan(world, config, layout, 1, plan_of(config, layout, world.rank()),
+                     {.available = all, .total = all, .planned_by_others = planned, .ranks = 2});
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::bad_input);
         const std::lock_guard lock(mutex);
@@ -137,7 +137,7 @@ TEST(DeviceRoom, OfAHostItsRanksAreCountedTogether) {
 }
 
 // Advice to use less memory has been planned; what cannot be planned is not advised.
-TEST(DeviceRoom, KeysThatHelpAreTold) {
+TEST(DeviceMemoryInfo, KeysThatHelpAreTold) {
   RunConfig config = config_of({});
   config.train.global_batch = 8;
   config.train.micro_batch = 4;
@@ -159,7 +159,7 @@ TEST(DeviceRoom, KeysThatHelpAreTold) {
 }
 
 // Ranks hold other parts of the model then: what the rank that lacks would need says nothing of the others.
-TEST(DeviceRoom, OfAnotherLayoutTheRankThatNeedsMostIsTold) {
+TEST(DeviceMemoryInfo, OfAnotherLayoutTheRankThatNeedsMostIsTold) {
   RunConfig config = config_of({});
   config.model.layers = 8;
   config.model.hidden = 128;
@@ -179,7 +179,7 @@ TEST(DeviceRoom, OfAnotherLayoutTheRankThatNeedsMostIsTold) {
                                           static_cast<double>(first) / 1e9)));
 }
 
-TEST(DeviceRoom, TheScheduleThatKeepsLeastIsTold) {
+TEST(DeviceMemoryInfo, TheScheduleThatKeepsLeastIsTold) {
   RunConfig config = config_of({.pp = 2, .pipeline = PipelineKind::gpipe});
   config.train.global_batch = 8;
   config.train.micro_batch = 1;

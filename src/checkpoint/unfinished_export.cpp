@@ -1,7 +1,7 @@
 // The mark says that the directory may be swept; its lock, that an export is working there. It stays locked until the
 // directory has its final name. Only an export that made the directory or found it empty makes the mark, so nothing
 // else can be marked.
-#include "checkpoint/export_under_way.h"
+#include "checkpoint/unfinished_export.h"
 
 #include <sys/stat.h>
 
@@ -61,23 +61,24 @@ std::string number_of(const std::string& file) {
   return "file-" + std::to_string(status.st_dev) + "-" + std::to_string(status.st_ino);
 }
 
-void refuse_taken(const std::string& name) {
+void refuse_existing(const std::string& name) {
   if (is_there(name)) throw_bad_input(name, " already exists; choose a new name");
 }
 
 }  // namespace
 
-ExportUnderWay::ExportUnderWay(const std::string& named) : name_(without_slashes(named)), temporary_(name_ + ".tmp") {
+UnfinishedExport::UnfinishedExport(const std::string& named)
+    : name_(without_slashes(named)), temporary_(name_ + ".tmp") {
   refuse_inside_a_step(name_);
   if (is_marked(name_)) {
     take_back();
   } else if (!take_back_file()) {
     if (is_there(name_)) remove_remains();
-    refuse_taken(name_);
+    refuse_existing(name_);
     take();
   }
   try {
-    refuse_taken(name_);  // an export may have finished in the meantime
+    refuse_existing(name_);  // an export may have finished in the meantime
     sweep();
     fsync_directory(temporary_);
   } catch (...) {
@@ -86,11 +87,11 @@ ExportUnderWay::ExportUnderWay(const std::string& named) : name_(without_slashes
   }
 }
 
-bool ExportUnderWay::is_mark(const std::string& file) {
+bool UnfinishedExport::is_mark(const std::string& file) {
   return file == kMark;
 }
 
-void ExportUnderWay::take() {
+void UnfinishedExport::take() {
   create_directories_durably(parent_directory(temporary_));
   const bool made = !is_there(temporary_) && fs::create_directory(temporary_);
   if (!made && is_of_others(temporary_)) {
@@ -103,33 +104,33 @@ void ExportUnderWay::take() {
 
 // The export was killed after it got its name and before it lost its mark: it is complete, but may not have been
 // reported.
-void ExportUnderWay::take_back() {
+void UnfinishedExport::take_back() {
   std::optional<FileLock> lock = FileLock::take(mark_in(name_), false);
   if (!lock) refuse_running(name_);
   rename_to_new_name_durably(name_, temporary_);
   lock_ = std::move(lock);
 }
 
-bool ExportUnderWay::take_back_file() {
+bool UnfinishedExport::take_back_file() {
   const std::string number = number_of(name_);
-  const auto is_untold = [&] {
+  const auto is_unreported = [&] {
     return !number.empty() && is_marked(temporary_) && is_there(temporary_ + "/" + number);
   };
-  if (!is_untold()) return false;
+  if (!is_unreported()) return false;
   lock_ = FileLock::take(mark_in(temporary_), false);
   if (!lock_) refuse_running(name_);
-  if (is_untold()) rename_durably(name_, temporary_ + "/untold");
+  if (is_unreported()) rename_durably(name_, temporary_ + "/untold");
   return true;
 }
 
 // Of an export that was killed after its file got the final name.
-void ExportUnderWay::remove_remains() {
+void UnfinishedExport::remove_remains() {
   if (!is_marked(temporary_)) return;
   lock_ = FileLock::take(mark_in(temporary_), false);
   if (lock_) remove();
 }
 
-void ExportUnderWay::sweep() {
+void UnfinishedExport::sweep() {
   std::vector<fs::path> remains;
   for (const auto& entry : fs::directory_iterator(temporary_)) {
     if (entry.path().filename() != kMark) remains.push_back(entry.path());
@@ -138,7 +139,7 @@ void ExportUnderWay::sweep() {
 }
 
 // The mark goes last: a directory without it is empty.
-void ExportUnderWay::remove() {
+void UnfinishedExport::remove() {
   try {
     sweep();
     fs::remove(mark_in(temporary_));
@@ -148,11 +149,11 @@ void ExportUnderWay::remove() {
   lock_.reset();
 }
 
-ExportUnderWay::~ExportUnderWay() {
+UnfinishedExport::~UnfinishedExport() {
   if (lock_) remove();
 }
 
-void ExportUnderWay::finish(const std::function<void()>& tell) {
+void UnfinishedExport::finish(const std::function<void()>& tell) {
   rename_to_new_name_durably(temporary_, name_);
   const FileLock lock = *std::exchange(lock_, std::nullopt);  // NAME.tmp is no longer ours
   if (tell) tell();
@@ -160,14 +161,14 @@ void ExportUnderWay::finish(const std::function<void()>& tell) {
   fsync_directory(name_);
 }
 
-void ExportUnderWay::finish_file(const std::string& file, const std::function<void()>& tell) {
+void UnfinishedExport::finish_file(const std::string& file, const std::function<void()>& tell) {
   FileDescriptor::create(temporary_ + "/" + number_of(temporary_ + "/" + file));
   fsync_directory(temporary_);
   rename_to_new_name_durably(temporary_ + "/" + file, name_);
   if (tell) tell();
 }
 
-void require_room_for_export(const std::string& directory, uint64_t bytes) {
+void require_space_for_export(const std::string& directory, uint64_t bytes) {
   const uint64_t room = free_disk_space(directory);
   if (room >= bytes) return;
   throw_crash(directory, ": the export needs at least ", bytes, " bytes, but only ", room,

@@ -9,7 +9,7 @@
 namespace shiftron {
 
 // One thing that this rank was given.
-struct GivenValue {
+struct RankSetting {
   std::string key;    // "optimizer.learning_rate"; unique in a list
   std::string value;  // readable; "": no value
 };
@@ -17,6 +17,6 @@ struct GivenValue {
 // Every rank calls it with its own list. Throws Error(bad_input) on every rank if any two lists differ. Rank 0 reports
 // the first ranks that differ from it with their hosts, the keys and both values, and how many more differ. Ranks send
 // hashes; only the lists of reported ranks are sent. No value may differ between ranks: no documented use needs that.
-void require_given_alike(ControlPlane& world, const std::vector<GivenValue>& given);
+void require_same_settings(ControlPlane& world, const std::vector<RankSetting>& given);
 
 }  // namespace shiftron

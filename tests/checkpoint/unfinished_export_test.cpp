@@ -1,5 +1,5 @@
 // What may be at an export's destination: others' files, remains of a killed export, another running one.
-#include "checkpoint/export_under_way.h"
+#include "checkpoint/unfinished_export.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -91,7 +91,7 @@ TEST_F(Exports, AFileThatWasNotToldIsMadeAgain) {
   const auto kill_untold = [&] {
     const pid_t child = ::fork();
     if (child == 0) {
-      ExportUnderWay place(out_);
+      UnfinishedExport place(out_);
       write_text(place.directory() + "/out", "first");
       place.finish_file("out", [] { ::kill(::getpid(), SIGKILL); });
     }
@@ -100,7 +100,7 @@ TEST_F(Exports, AFileThatWasNotToldIsMadeAgain) {
     EXPECT_TRUE(WIFSIGNALED(status));
   };
   const auto write_again = [&] {
-    ExportUnderWay place(out_);
+    UnfinishedExport place(out_);
     write_text(place.directory() + "/out", "second");
     place.finish_file("out");
   };
@@ -180,7 +180,7 @@ TEST_F(Exports, ManyAtOnceLeaveOneWhole) {
     std::atomic<int> written = 0;
     const auto attempt = [&] {
       try {
-        ExportUnderWay place(out_);
+        UnfinishedExport place(out_);
         write_text(place.directory() + "/whole", "text");
         place.finish();
         ++written;

@@ -1,5 +1,5 @@
 // Refuses a run that does not fit, and lists what other values of its keys would need.
-#include "train/device_room.h"
+#include "train/device_memory.h"
 
 #include <fmt/format.h>
 
@@ -76,7 +76,7 @@ std::optional<int64_t> bytes_of(const RunConfig& config, int rank, int ranks, in
 
 // Bytes that this rank needs with the change. If the change gives ranks other parts of the model: of the rank that
 // needs most.
-std::optional<int64_t> bytes_behind(const RunConfig& config, const Change& change, int rank, int ranks, int threads) {
+std::optional<int64_t> bytes_after(const RunConfig& config, const Change& change, int rank, int ranks, int threads) {
   const ParallelSection &before = config.parallel, &now = change.config.parallel;
   if (before.tp == now.tp && before.pp == now.pp && before.pipeline == now.pipeline)
     return bytes_of(change.config, rank, ranks, threads);
@@ -88,12 +88,12 @@ std::optional<int64_t> bytes_behind(const RunConfig& config, const Change& chang
 }
 
 // Whether the plan would not fit even if nobody else used memory there.
-bool is_beyond(const Ledger& planned, const RoomOfRank& room) {
-  return planned.memory_total() + room.planned_beside > room.total;
+bool exceeds_total(const Ledger& planned, const RankMemory& room) {
+  return planned.memory_total() + room.planned_by_others > room.total;
 }
 
 std::string refusal(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, const Ledger& planned,
-                    const RoomOfRank& room) {
+                    const RankMemory& room) {
   const int64_t needed = planned.memory_total();
   const int64_t beside = needed - bytes_of(config, rank, layout.ranks(), threads).value_or(needed);  // of benchmarks
   const Coordinates at = layout.coordinates(rank);
@@ -102,16 +102,17 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
       "not enough memory on the {} of rank {} on {} (tp {}, pp {}, dp {}): {} planned{}, {} of {} free, {} missing{}. "
       "The plan:\n{}",
       on_gpu ? "device" : "host", rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed),
-      room.ranks == 1 ? ""
-                      : fmt::format(", {} more for its other {} ranks", gigabytes(room.planned_beside), room.ranks - 1),
-      gigabytes(room.available), gigabytes(room.total), gigabytes(needed + room.planned_beside - room.available),
-      is_beyond(planned, room)
+      room.ranks == 1
+          ? ""
+          : fmt::format(", {} more for its other {} ranks", gigabytes(room.planned_by_others), room.ranks - 1),
+      gigabytes(room.available), gigabytes(room.total), gigabytes(needed + room.planned_by_others - room.available),
+      exceeds_total(planned, room)
           ? ""
           : ", which other processes use now: start again once they have freed it, or reduce the plan",
       memory_table(planned));
   std::string less;
   for (const Change& change : changes_of(config)) {
-    const std::optional<int64_t> training = bytes_behind(config, change, rank, layout.ranks(), threads);
+    const std::optional<int64_t> training = bytes_after(config, change, rank, layout.ranks(), threads);
     if (!training || *training + beside >= needed) continue;
     const int64_t bytes = *training + beside;
     less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(bytes),
@@ -129,17 +130,17 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
 }
 
 // Room on this rank's host, before any of its ranks has allocated its plan; practically unlimited if not known.
-RoomOfRank room_on_host(ControlPlane& world, int64_t planned) {
-  constexpr HostRoom kUnknown{.available = int64_t{1} << 60, .total = int64_t{1} << 60};
-  const HostRoom host = host_room().value_or(kUnknown);
-  RoomOfRank room{.available = host.available, .total = host.total, .planned_beside = -planned, .ranks = 0};
+RankMemory host_memory(ControlPlane& world, int64_t planned) {
+  constexpr HostMemoryInfo kUnknown{.available = int64_t{1} << 60, .total = int64_t{1} << 60};
+  const HostMemoryInfo host = host_memory_info().value_or(kUnknown);
+  RankMemory room{.available = host.available, .total = host.total, .planned_by_others = -planned, .ranks = 0};
   std::error_code ignored;  // containers may have the name of their host
   const std::string here = host_name() + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
   std::istringstream ranks(joined_texts(world, fmt::format("{} {}\n", here, planned)));
   std::string name;
   for (int64_t bytes = 0; ranks >> name >> bytes;) {
     if (name != here) continue;
-    room.planned_beside += bytes;
+    room.planned_by_others += bytes;
     ++room.ranks;
   }
   return room;
@@ -155,12 +156,13 @@ std::string memory_table(const Ledger& planned) {
   return table;
 }
 
-void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
-                  const Ledger& planned, const RoomOfRank& room) {
-  const int64_t missing = planned.memory_total() + room.planned_beside - room.available;
+void require_memory_for_plan(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
+                             const Ledger& planned, const RankMemory& room) {
+  const int64_t missing = planned.memory_total() + room.planned_by_others - room.available;
   int lacking = -1;  // the rank that lacks most; ranks whose plan exceeds the total come first
   std::pair<bool, int64_t> most = {false, 0};
-  const std::vector<std::string> all = world.gather_text(fmt::format("{:d} {}", is_beyond(planned, room), missing), 0);
+  const std::vector<std::string> all =
+      world.gather_text(fmt::format("{:d} {}", exceeds_total(planned, room), missing), 0);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     std::pair<bool, int64_t> lack;
     std::istringstream(all[rank]) >> lack.first >> lack.second;
@@ -173,34 +175,35 @@ void require_room(ControlPlane& world, const RunConfig& config, const ParallelLa
   std::string text;
   if (world.rank() == lacking) text = refusal(config, layout, lacking, threads, planned, room);
   text = world.broadcast_text(text, lacking);
-  first_agrees(world, [&] { throw Error(text, most.first ? ExitCode::bad_input : ExitCode::crash); });
+  run_on_first_rank(world, [&] { throw Error(text, most.first ? ExitCode::bad_input : ExitCode::crash); });
 }
 
-int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
-                               int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log) {
+int64_t require_device_memory(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
+                              int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log) {
   if (stream.device == DeviceKind::cpu) {
-    require_room(world, config, layout, stream.cpu.threads, planned, room_on_host(world, planned.memory_total()));
+    require_memory_for_plan(world, config, layout, stream.cpu.threads, planned,
+                            host_memory(world, planned.memory_total()));
   }
   if constexpr (kHasCuda) {
     if (stream.device != DeviceKind::cuda) return 0;
-    const cuda::DeviceRoom device = cuda::device_room();
-    const RoomOfRank room{.available = device.available / ranks_of_memory, .total = device.total / ranks_of_memory};
+    const cuda::DeviceMemoryInfo device = cuda::device_memory();
+    const RankMemory room{.available = device.available / ranks_of_memory, .total = device.total / ranks_of_memory};
     log.info(fmt::format("memory of this rank's device{}: {} bytes, {} free, {} planned:\n{}",
                          ranks_of_memory > 1 ? fmt::format(", shared by {} ranks", ranks_of_memory) : "",
                          thousands(device.total), thousands(room.available), thousands(planned.memory_total()),
                          memory_table(planned)));
-    require_room(world, config, layout, stream.cpu.threads, planned, room);
+    require_memory_for_plan(world, config, layout, stream.cpu.threads, planned, room);
     return room.available;
   }
   return 0;
 }
 
-void require_room_beside_groups(ControlPlane& world, const RunConfig& config, int ranks_of_memory, int64_t free,
-                                const Stream& stream, const Ledger& planned, Log& log) {
+void require_memory_beyond_groups(ControlPlane& world, const RunConfig& config, int ranks_of_memory, int64_t free,
+                                  const Stream& stream, const Ledger& planned, Log& log) {
   if constexpr (kHasCuda) {
     if (stream.device != DeviceKind::cuda) return;
     world.barrier();  // all ranks that share the device have made their groups
-    const int64_t available = cuda::device_room().available / ranks_of_memory;
+    const int64_t available = cuda::device_memory().available / ranks_of_memory;
     const int64_t taken = std::max<int64_t>(free - available, 0);
     const auto planned_of_nccl = planned.memory().find(kNcclMemory);
     const int64_t expected = planned_of_nccl == planned.memory().end() ? 0 : planned_of_nccl->second;
@@ -208,7 +211,7 @@ void require_room_beside_groups(ControlPlane& world, const RunConfig& config, in
                          thousands(taken), thousands(expected), thousands(available)));
     const int64_t reserve = config.device.reserve << 20;
     const int64_t missing = planned.memory_total() - expected - reserve - available;
-    all_agree(world, [&] {
+    run_on_all_ranks(world, [&] {
       if (missing <= 0) return;
       const char* const connects = std::getenv("NCCL_RUNTIME_CONNECT");
       throw_bad_input("not enough device memory next to NCCL on ", host_name(), ": its communicators use ",

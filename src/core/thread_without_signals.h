@@ -15,7 +15,7 @@
 namespace shiftron {
 
 // Throws Error(bad_input) for an exception of std::thread.
-[[noreturn]] inline void throw_no_thread(const std::system_error& error) {
+[[noreturn]] inline void throw_thread_start_error(const std::system_error& error) {
   throw_bad_input("cannot start a thread (", error.code().message(),
                   "): a thread or memory limit was reached; raise it (ulimit -u, ulimit -v, the job's limits), or "
                   "start fewer ranks, or lower device.threads, on this host");
@@ -23,7 +23,7 @@ namespace shiftron {
 
 // Throws Error(bad_input) if no thread can be started.
 template <typename Body>
-std::thread quiet_thread(Body body) {
+std::thread thread_without_signals(Body body) {
   struct AllBlocked {  // a thread inherits the mask of the thread that creates it
     sigset_t all, before;
     AllBlocked() {
@@ -36,17 +36,17 @@ std::thread quiet_thread(Body body) {
     const AllBlocked blocked;
     return std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    throw_no_thread(error);
+    throw_thread_start_error(error);
   }
 }
 
 // `count` threads, or as many as can be started.
 template <typename Body>
-std::vector<std::thread> quiet_threads(size_t count, const Body& body) {
+std::vector<std::thread> threads_without_signals(size_t count, const Body& body) {
   std::vector<std::thread> threads;
   threads.reserve(count);
   try {
-    while (threads.size() < count) threads.push_back(quiet_thread(body));
+    while (threads.size() < count) threads.push_back(thread_without_signals(body));
   } catch (const std::exception&) {  // those that exist do the work
   }
   return threads;

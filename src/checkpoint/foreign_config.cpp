@@ -1,5 +1,5 @@
 // One table of keys of transformers, Megatron-LM and NeMo; each program's own sizes are read elsewhere.
-#include "checkpoint/their_config.h"
+#include "checkpoint/foreign_config.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@
 namespace shiftron {
 namespace {
 
-using Json = TheirConfig;
+using Json = ForeignConfig;
 
 struct Rule {
   std::vector<const char*> keys;
@@ -100,7 +100,7 @@ bool is_neutral(const Json& value, const std::vector<Json>& neutral) {
 
 }  // namespace
 
-Json parse_their_config(const std::string& text, const std::string& source) {
+Json parse_foreign_config(const std::string& text, const std::string& source) {
   refuse_deep_json(text, kDeepestJson, [&] {  // messages show values recursively
     throw_bad_input(source, ": nested deeper than ", kDeepestJson);
   });
@@ -113,8 +113,8 @@ Json parse_their_config(const std::string& text, const std::string& source) {
   throw_bad_input(source, ": it is not a JSON object");
 }
 
-Json read_their_config(const std::string& path, uint64_t limit) {
-  return parse_their_config(read_file(path, limit), path);
+Json read_foreign_config(const std::string& path, uint64_t limit) {
+  return parse_foreign_config(read_file(path, limit), path);
 }
 
 bool has_key(const Json& config, const char* key) {

@@ -1,4 +1,4 @@
-// ExportUnderWay: an export gets its final name only when it is complete.
+// UnfinishedExport: an export gets its final name only when it is complete.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace shiftron {
 // one is refused. What a killed export left is swept: a marked NAME.tmp, even if NAME itself is complete; an empty
 // NAME.tmp; or a NAME that still has the mark. The destructor removes what was not finished. An export that was killed
 // before it printed its result can be repeated with the same command.
-class ExportUnderWay {
+class UnfinishedExport {
  public:
   // `named`: the final directory or file, called NAME here; trailing slashes are dropped. Makes its parent folders,
   // durably. Throws Error(bad_input) if NAME exists or would lie in a step, if NAME.tmp is something else, or if
   // another export is running.
-  explicit ExportUnderWay(const std::string& named);
-  ~ExportUnderWay();
-  ExportUnderWay(const ExportUnderWay&) = delete;
-  ExportUnderWay& operator=(const ExportUnderWay&) = delete;
+  explicit UnfinishedExport(const std::string& named);
+  ~UnfinishedExport();
+  UnfinishedExport(const UnfinishedExport&) = delete;
+  UnfinishedExport& operator=(const UnfinishedExport&) = delete;
 
   const std::string& name() const { return name_; }
   const std::string& directory() const { return temporary_; }  // to write in
@@ -47,6 +47,6 @@ class ExportUnderWay {
 
 // Throws Error(crash) if the disk of `directory` has less room than `bytes`, the part of an export's size that is
 // known.
-void require_room_for_export(const std::string& directory, uint64_t bytes);
+void require_space_for_export(const std::string& directory, uint64_t bytes);
 
 }  // namespace shiftron

@@ -1,5 +1,5 @@
 // Sends hashes of all ranks to rank 0, and the lists of the first ranks that differ.
-#include "parallel/given_alike.h"
+#include "parallel/same_settings.h"
 
 #include <algorithm>
 #include <sstream>
@@ -15,16 +15,16 @@ constexpr size_t kNamedKeys = 6;     // of a rank
 constexpr size_t kShownBytes = 300;  // of a value
 
 // Keys and values, each after its length, so that different lists give different texts. Empty values are left out.
-std::string packed(const std::vector<GivenValue>& given) {
+std::string packed(const std::vector<RankSetting>& given) {
   std::string text;
-  for (const GivenValue& one : given) {
+  for (const RankSetting& one : given) {
     if (one.value.empty()) continue;
     for (const std::string* part : {&one.key, &one.value}) text += std::to_string(part->size()) + ":" + *part;
   }
   return text;
 }
 
-std::vector<GivenValue> unpacked(const std::string& text) {
+std::vector<RankSetting> unpacked(const std::string& text) {
   std::vector<std::string> parts;
   for (size_t at = 0; at < text.size();) {
     const size_t colon = text.find(':', at);
@@ -32,7 +32,7 @@ std::vector<GivenValue> unpacked(const std::string& text) {
     parts.push_back(text.substr(colon + 1, length));
     at = colon + 1 + length;
   }
-  std::vector<GivenValue> given;
+  std::vector<RankSetting> given;
   for (size_t i = 0; i + 1 < parts.size(); i += 2) given.push_back({parts[i], parts[i + 1]});
   return given;
 }
@@ -56,22 +56,22 @@ std::string shown(const std::string& value) {
   return value.size() <= kShownBytes ? value : value.substr(0, kShownBytes) + "…";
 }
 
-const std::string& value_of(const std::vector<GivenValue>& given, const std::string& key) {
+const std::string& value_of(const std::vector<RankSetting>& given, const std::string& key) {
   static const std::string nothing;
-  const auto found = std::ranges::find(given, key, &GivenValue::key);
+  const auto found = std::ranges::find(given, key, &RankSetting::key);
   return found == given.end() ? nothing : found->value;
 }
 
 // "rank 2 on node7 has train.seed=2, rank 0 on node1 has 1", a line for each key.
-std::string differences(const std::vector<GivenValue>& first, const std::string& place,
-                        const std::vector<GivenValue>& theirs, const std::string& their_place) {
-  std::vector<GivenValue> all = first;  // the keys of both
-  for (const GivenValue& one : theirs) {
-    if (std::ranges::find(first, one.key, &GivenValue::key) == first.end()) all.push_back(one);
+std::string differences(const std::vector<RankSetting>& first, const std::string& place,
+                        const std::vector<RankSetting>& theirs, const std::string& their_place) {
+  std::vector<RankSetting> all = first;  // the keys of both
+  for (const RankSetting& one : theirs) {
+    if (std::ranges::find(first, one.key, &RankSetting::key) == first.end()) all.push_back(one);
   }
   std::string text;
   size_t differ = 0;
-  for (const GivenValue& one : all) {
+  for (const RankSetting& one : all) {
     const std::string& here = value_of(first, one.key);
     const std::string& there = value_of(theirs, one.key);
     if (here == there || ++differ > kNamedKeys) continue;
@@ -83,7 +83,7 @@ std::string differences(const std::vector<GivenValue>& first, const std::string&
 
 }  // namespace
 
-void require_given_alike(ControlPlane& world, const std::vector<GivenValue>& given) {
+void require_same_settings(ControlPlane& world, const std::vector<RankSetting>& given) {
   if (world.size() == 1) return;
   const std::string own = packed(given);
   const std::vector<std::string> hashes = world.gather_text(to_hex(xxh3_128(own)), 0);
@@ -101,7 +101,7 @@ void require_given_alike(ControlPlane& world, const std::vector<GivenValue>& giv
     const std::string theirs = world.broadcast_text(own, rank);
     if (world.rank() == 0) text += differences(given, place_of(world.rank()), unpacked(theirs), place);
   }
-  if (world.rank() != 0) leave_to_another(ExitCode::bad_input);
+  if (world.rank() != 0) end_without_report(ExitCode::bad_input);
   if (different > told) text += "\n  and " + std::to_string(different - told) + " more ranks differ from rank 0";
   throw_bad_input("the ranks were started with different settings:", text,
                   "\nStart all ranks with the same command line, and put files on a file system that all hosts share. "

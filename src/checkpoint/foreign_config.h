@@ -7,24 +7,24 @@
 
 namespace shiftron {
 
-using TheirConfig = nlohmann::ordered_json;  // an object
+using ForeignConfig = nlohmann::ordered_json;  // an object
 
 inline constexpr char kUnscaled[] = "scaling of RoPE is not supported, only rope_theta";  // a reason to refuse
 
 // From a text. Throws Error(bad_input) that begins with `source`: no JSON, no object, nested deeper than kDeepestJson.
-TheirConfig parse_their_config(const std::string& text, const std::string& source);
+ForeignConfig parse_foreign_config(const std::string& text, const std::string& source);
 // From a file of at most `limit` bytes. Also throws what read_file() throws.
-TheirConfig read_their_config(const std::string& path, uint64_t limit = 1'000'000);
+ForeignConfig read_foreign_config(const std::string& path, uint64_t limit = 1'000'000);
 
 // Whether the key is there; null counts as absent.
-bool has_key(const TheirConfig& config, const char* key);
+bool has_key(const ForeignConfig& config, const char* key);
 // Throws Error(bad_input): "SOURCE: KEY is VALUE: REASON".
-[[noreturn]] void refuse_key(const TheirConfig& config, const std::string& source, const char* key,
+[[noreturn]] void refuse_key(const ForeignConfig& config, const std::string& source, const char* key,
                              const std::string& reason);
 
 // Throws Error(bad_input) that names the first key of transformers, Megatron-LM or NeMo under which the model would
 // compute another function than this one, even if its tensors are the same. Keys that have no effect there are
 // accepted.
-void refuse_other_models(const TheirConfig& config, const std::string& source);
+void refuse_other_models(const ForeignConfig& config, const std::string& source);
 
 }  // namespace shiftron
