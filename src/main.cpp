@@ -18,7 +18,7 @@ int fail(const std::string& message, shiftron::ExitCode code) {
   std::cout.flush();
   const int rank = shiftron::launched_tasks().rank;
   const std::string place = rank > 0 ? shiftron::place_of(rank) + ": " : "";
-  if (!message.empty()) shiftron::tell("shiftron: " + place + message);
+  if (!message.empty()) shiftron::print_to_stderr("shiftron: " + place + message);
   return static_cast<int>(code);
 }
 

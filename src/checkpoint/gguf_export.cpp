@@ -145,7 +145,7 @@ uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::stri
   if (how.check) how.check(path);
   const uint64_t bytes = fs::file_size(path);
   place.finish_file(file, [&] {
-    if (how.tell) how.tell(bytes);
+    if (how.notify) how.notify(bytes);
   });
   return bytes;
 }

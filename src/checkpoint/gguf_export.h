@@ -21,7 +21,7 @@ struct GgufExport {
   std::function<void(uint64_t done, uint64_t total)> progress{};
   // Called with the complete file before it gets its final name. What it throws ends the export.
   std::function<void(const std::string& path)> check{};
-  std::function<void(uint64_t bytes)> tell{};  // reports the result, before the mark is removed
+  std::function<void(uint64_t bytes)> notify{};  // reports the result, before the mark is removed
 };
 
 // A model with a smaller vocabulary: the parameters of another source, which must outlive this one, with the first

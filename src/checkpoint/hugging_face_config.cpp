@@ -293,9 +293,9 @@ std::string generation_config_text(const HuggingFaceConfig& config) {
   if (config.begin_token) json["bos_token_id"] = *config.begin_token;
   const int64_t vocab = config.model.vocab;
   if (const int64_t used = config.tokenizer_vocab.value_or(vocab); used < vocab) {
-    std::vector<int64_t> behind(static_cast<size_t>(vocab - used));
-    std::iota(behind.begin(), behind.end(), used);
-    json["suppress_tokens"] = behind;
+    std::vector<int64_t> unused(static_cast<size_t>(vocab - used));
+    std::iota(unused.begin(), unused.end(), used);
+    json["suppress_tokens"] = unused;
   }
   return json.dump(2) + "\n";
 }

@@ -71,9 +71,9 @@ class Exporter {
       tensors.push_back(item.tensor);
       total_ += item.tensor.bytes();
     }
-    uint64_t beside = 0;
-    for (const auto& [name, bytes] : how_.files) beside += bytes.size();
-    require_space_for_export(directory, total_ + beside);
+    uint64_t other_files = 0;
+    for (const auto& [name, bytes] : how_.files) other_files += bytes.size();
+    require_space_for_export(directory, total_ + other_files);
     const auto shards = safetensors_shards(tensors, how_.shard_bytes);
     size_t next = 0;
     for (size_t i = 0; i < shards.size(); ++i) {
@@ -177,7 +177,7 @@ WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& 
   }
   std::ranges::sort(written.files);
   place.finish([&] {
-    if (how.tell) how.tell(written);
+    if (how.notify) how.notify(written);
   });
   return written;
 }

@@ -24,7 +24,7 @@ struct HuggingFaceExport {
   // Called when all of it is in `directory`, before it gets its final name; returns further files. What it throws ends
   // the export.
   std::function<std::map<std::string, std::string>(const std::string& directory)> check{};
-  std::function<void(const struct WrittenExport& written)> tell{};  // reports the result, before the mark is removed
+  std::function<void(const struct WrittenExport& written)> notify{};  // reports the result, before the mark is removed
 };
 
 struct WrittenExport {

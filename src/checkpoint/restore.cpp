@@ -239,9 +239,9 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
       chooser.emplace(directory, which, std::move(expected), log, options);
       order = chooser->next();
     } catch (const std::exception& error) {  // from the folder of steps, which rank 0 alone lists
-      const Error told = as_error(error);
-      if (told.code() != ExitCode::crash) throw;
-      order = {Order::Kind::system, "", told.what()};
+      const Error failure = as_error(error);
+      if (failure.code() != ExitCode::crash) throw;
+      order = {Order::Kind::system, "", failure.what()};
     }
   }
   std::optional<StepReader> reader;

@@ -264,7 +264,7 @@ void remove_step(const StepDirectory& entry, const std::function<void(const std:
 
 void apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
                      const std::function<void(const std::string& point)>& at_point) {
-  const auto tell = [&](const std::exception& error) {
+  const auto notify = [&](const std::exception& error) {
     log.warning(std::string("cannot remove old checkpoints: ") + as_error(error).what());
   };
   try {
@@ -273,11 +273,11 @@ void apply_retention(const std::string& directory, const Retention& keep, int64_
         remove_step(entry, at_point);
         log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(std::max<int64_t>(keep.keep, 1)));
       } catch (const fs::filesystem_error& error) {
-        tell(error);
+        notify(error);
       }
     }
   } catch (const std::exception& error) {
-    tell(error);
+    notify(error);
   }
 }
 

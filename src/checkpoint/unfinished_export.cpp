@@ -153,19 +153,19 @@ UnfinishedExport::~UnfinishedExport() {
   if (lock_) remove();
 }
 
-void UnfinishedExport::finish(const std::function<void()>& tell) {
+void UnfinishedExport::finish(const std::function<void()>& notify) {
   rename_to_new_name_durably(temporary_, name_);
   const FileLock lock = *std::exchange(lock_, std::nullopt);  // NAME.tmp is no longer ours
-  if (tell) tell();
+  if (notify) notify();
   fs::remove(mark_in(name_));
   fsync_directory(name_);
 }
 
-void UnfinishedExport::finish_file(const std::string& file, const std::function<void()>& tell) {
+void UnfinishedExport::finish_file(const std::string& file, const std::function<void()>& notify) {
   FileDescriptor::create(temporary_ + "/" + number_of(temporary_ + "/" + file));
   fsync_directory(temporary_);
   rename_to_new_name_durably(temporary_ + "/" + file, name_);
-  if (tell) tell();
+  if (notify) notify();
 }
 
 void require_space_for_export(const std::string& directory, uint64_t bytes) {

@@ -27,11 +27,11 @@ class UnfinishedExport {
   const std::string& name() const { return name_; }
   const std::string& directory() const { return temporary_; }  // to write in
   static bool is_mark(const std::string& file);                // a file of directory() that is not part of the export
-  // Renames the directory to NAME, calls `tell`, which is to report the result, then removes the mark. Durable; throws
-  // Error(crash), or Error(bad_input) if something else has taken the name.
-  void finish(const std::function<void()>& tell = {});
+  // Renames the directory to NAME, calls `notify`, which is to report the result, then removes the mark. Durable;
+  // throws Error(crash), or Error(bad_input) if something else has taken the name.
+  void finish(const std::function<void()>& notify = {});
   // Like finish(), for a single file of the directory.
-  void finish_file(const std::string& file, const std::function<void()>& tell = {});
+  void finish_file(const std::string& file, const std::function<void()>& notify = {});
 
  private:
   void take();            // makes the directory and its mark

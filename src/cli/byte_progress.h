@@ -14,7 +14,7 @@ class ByteProgress {
  public:
   explicit ByteProgress(std::string label) : label_(std::move(label)) {}
   // The line begins with the first report.
-  BytesRead tell() {
+  BytesRead callback() {
     return [this](uint64_t done, uint64_t total) {
       if (!progress_) progress_.emplace(label_, total, "bytes");
       progress_->update(done);

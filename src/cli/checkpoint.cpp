@@ -109,7 +109,7 @@ int inspect_checkpoint(const CommandLine& line) {
   StepDigest digest;
   if (with_digests) {
     ByteProgress progress("hashing");
-    digest = digest_step(directory, progress.tell());
+    digest = digest_step(directory, progress.callback());
   }
   const std::vector<TensorDigest>& digests = digest.tensors;
   std::vector<int64_t> boxes(manifest.tensors.size(), 0);
@@ -158,7 +158,7 @@ int verify_checkpoint(const CommandLine& line) {
   std::vector<std::string> faults;
   {
     ByteProgress progress("verifying");
-    faults = verify_step(directory, progress.tell());
+    faults = verify_step(directory, progress.callback());
   }
   if (line.has("json")) {
     print_json({{"directory", directory}, {"valid", faults.empty()}, {"faults", faults}});
@@ -205,9 +205,9 @@ int convert_to(const CommandLine& line, const std::string& layout) {
   if (line.has("precision")) options.precision = line.text("precision") == "bf16" ? DType::bfloat16 : DType::float32;
   Log log;
   ByteProgress progress("writing");
-  options.write.progress = progress.tell();
+  options.write.progress = progress.callback();
   options.write.threads = thread_count(0);
-  options.tell = [&](const ConvertedStep& made) {
+  options.notify = [&](const ConvertedStep& made) {
     progress.finish();
     report_conversion(line, made);
     std::cout.flush();
@@ -234,7 +234,7 @@ int prune_run(const CommandLine& line) {
   Pruning pruning;
   {
     ByteProgress progress("verifying");
-    pruning = (removes ? prune : plan_pruning)(run, given("keep"), given("keep-every"), progress.tell());
+    pruning = (removes ? prune : plan_pruning)(run, given("keep"), given("keep-every"), progress.callback());
   }
   uint64_t bytes = 0;
   Json steps = Json::array();

@@ -72,7 +72,7 @@ void print(const StepDifference& found) {
     if (found.state_equal == false) std::cout << "the trainer's state differs\n";
   }
   size_t unequal = 0;
-  bool told = false;
+  bool shown = false;
   for (const TensorDifference& tensor : found.tensors) {
     if (tensor.equal()) continue;
     ++unequal;
@@ -83,8 +83,8 @@ void print(const StepDifference& found) {
     }
     std::cout << tensor.unequal << " of " << tensor.count << " elements differ, largest difference "
               << tensor.max_absolute << ", relative L2 " << tensor.relative_l2 << "\n";
-    if (!told) std::cout << "  the first at " << text_of(*tensor.first) << "\n";
-    told = true;
+    if (!shown) std::cout << "  the first at " << text_of(*tensor.first) << "\n";
+    shown = true;
   }
   std::cout << unequal << " of " << found.tensors.size() << " tensors differ\n";
 }
@@ -111,7 +111,7 @@ int diff(const CommandLine& line) {
   {
     ByteProgress progress("comparing");
     DiffOptions options{
-        .parameters_only = line.has("parameters"), .widen = line.has("widen"), .progress = progress.tell()};
+        .parameters_only = line.has("parameters"), .widen = line.has("widen"), .progress = progress.callback()};
     if (std::ranges::any_of(directories_given, is_hugging_face)) {
       options.parameters_only = options.widen = found.parameters_only = true;
       found.tensors =

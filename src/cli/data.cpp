@@ -122,7 +122,7 @@ int build(const CommandLine& line) {
   build.seed = static_cast<uint64_t>(line.integer("seed"));
   ignore_write_signals();
   if (const std::string warning = repeated_inputs(build.inputs); !warning.empty()) {
-    tell("data build: warning: " + warning);
+    print_to_stderr("data build: warning: " + warning);
   }
   build_dataset(build, {}, [&](const BuildResult& result) {
     report_build(line, result);

@@ -49,8 +49,8 @@ void refuse_difference(const ExportCheck& check) {
 }
 
 // Prints JSON or lines: `what` says what was written, `notes` what about it may be unexpected.
-void tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what,
-          std::vector<std::string> notes) {
+void notify(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what,
+            std::vector<std::string> notes) {
   const std::string overflow = overflow_warning(check.longest_activation, "compute with the export in float64");
   if (!overflow.empty()) notes.push_back(overflow);
   if (line.has("json")) {
@@ -212,7 +212,7 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
   }
   if (how.config.end_tokens.empty()) notes.push_back(kNoEndToken);
   ByteProgress progress("writing");
-  how.progress = progress.tell();
+  how.progress = progress.callback();
   ExportCheck check;
   how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
     progress.finish();
@@ -220,17 +220,17 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
     refuse_difference(check);
     return {{"README.md", model_card(model, how.config, tokenizer_file(how.files), check)}};
   };
-  how.tell = [&](const WrittenExport& written) {
-    tell(line,
-         {{"directory", written.directory},
-          {"form", to_string(how.config.form)},
-          {"precision", dtype_name(how.config.type)},
-          {"bytes", written.bytes},
-          {"files", written.files}},
-         check,
-         fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
-                     dtype_name(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()),
-         notes);
+  how.notify = [&](const WrittenExport& written) {
+    notify(line,
+           {{"directory", written.directory},
+            {"form", to_string(how.config.form)},
+            {"precision", dtype_name(how.config.type)},
+            {"bytes", written.bytes},
+            {"files", written.files}},
+           check,
+           fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
+                       dtype_name(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()),
+           notes);
   };
   write_hugging_face(source, how, line.text("output"));
   return 0;
@@ -250,17 +250,17 @@ int export_gguf(const CommandLine& line, const CheckpointModel& model) {
     how.entries.push_back(std::move(entry));
   FirstTokens source(step, how.model.vocab);
   ByteProgress progress("writing");
-  how.progress = progress.tell();
+  how.progress = progress.callback();
   ExportCheck check;
   how.check = [&](const std::string& path) {
     progress.finish();
     check = check_export(source, gguf_rounded(how.model), {how.type, SafetensorsType::F32}, path);
     refuse_difference(check);
   };
-  how.tell = [&](uint64_t bytes) {
-    tell(line, {{"file", file}, {"precision", dtype_name(how.type)}, {"bytes", bytes}}, check,
-         fmt::format("{}: llama in {}, {:.1f} MB", file, dtype_name(how.type), static_cast<double>(bytes) / 1e6),
-         notes);
+  how.notify = [&](uint64_t bytes) {
+    notify(line, {{"file", file}, {"precision", dtype_name(how.type)}, {"bytes", bytes}}, check,
+           fmt::format("{}: llama in {}, {:.1f} MB", file, dtype_name(how.type), static_cast<double>(bytes) / 1e6),
+           notes);
   };
   write_gguf(source, how, file);
   return 0;

@@ -110,7 +110,7 @@ std::string periods_text(const HeadReport& report) {
 
 void warn_of_scores(const InspectedStep& of) {
   if (!of.scores.is_finite()) {
-    tell("inspect heads: warning: some scores of " + of.directory + " are not finite: " + kNonFiniteAdvice);
+    print_to_stderr("inspect heads: warning: some scores of " + of.directory + " are not finite: " + kNonFiniteAdvice);
   }
 }
 
@@ -268,7 +268,7 @@ int inspect_run(const CommandLine& line, const std::vector<StepDirectory>& entri
       progress.advance(1);
     }
   }
-  for (const UnreadStep& step : unread) tell("inspect heads: warning: skipped: " + step.fault);
+  for (const UnreadStep& step : unread) print_to_stderr("inspect heads: warning: skipped: " + step.fault);
   if (steps.empty()) {
     throw Error(run + " contains no valid step; `shiftron checkpoint list` shows what is wrong with each",
                 ExitCode::no_checkpoint);

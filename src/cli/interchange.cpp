@@ -296,8 +296,8 @@ int run_import(const CommandLine& line) {
   ImportOptions options;
   options.request = request_of(line);
   options.write.threads = thread_count(0);
-  options.write.progress = progress.tell();
-  options.tell = [&](const ImportedRun& made) {
+  options.write.progress = progress.callback();
+  options.notify = [&](const ImportedRun& made) {
     progress.finish();
     report_import(line, origin, made);
     std::cout.flush();

@@ -60,8 +60,9 @@ int run_preflight_command(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   ignore_write_signals();
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
-    tell(fmt::format("shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs or cannot be reached",
-                     expiry.section, expiry.seconds, expiry.key));
+    print_to_stderr(
+        fmt::format("shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs or cannot be reached",
+                    expiry.section, expiry.seconds, expiry.key));
   });
   // With this deadline until the command line has been checked.
   Watchdog::Section section = watchdog.enter("the start of MPI on " + host_name(), {kUsualDeadline, "deadline"});
@@ -91,7 +92,8 @@ int run_preflight_command(const CommandLine& line) {
                     });
   run_on_first_rank(*world, [&] {
     warn_of_binding(session, "preflight", parsed.config.device.kind, parsed.config.device.threads);
-    for (const HostFault& host : result.warnings) tell(fmt::format("preflight: warning: {}: {}", host.host, host.what));
+    for (const HostFault& host : result.warnings)
+      print_to_stderr(fmt::format("preflight: warning: {}: {}", host.host, host.what));
     if (result.faults.empty()) {
       std::cout << fmt::format("preflight: {} ranks fit, {:.1f} s\n", world->size(), result.seconds) << std::flush;
     }

@@ -104,7 +104,7 @@ std::string binding_warning(const MpiSession& session, DeviceChoice device, int 
 void warn_of_binding(const MpiSession& session, const std::string& command, DeviceChoice device, int threads) {
   if (session.rank() != 0) return;
   const std::string warning = binding_warning(session, device, threads);
-  if (!warning.empty()) tell(command + ": warning: " + warning);
+  if (!warning.empty()) print_to_stderr(command + ": warning: " + warning);
 }
 
 void ignore_write_signals() {

@@ -76,7 +76,7 @@ int run_status(const CommandLine& line) {
     } catch (const std::exception& error) {
       if (!line.has("follow") || !status || !may_pass(error)) throw;  // the first look reports errors
       if (stdout_reader_is_gone()) return 0;
-      tell(std::string("shiftron: ") + error.what() + "; --follow tries again");
+      print_to_stderr(std::string("shiftron: ") + error.what() + "; --follow tries again");
       continue;
     }
     if (line.has("json")) {

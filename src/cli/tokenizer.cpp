@@ -74,7 +74,7 @@ int train(const CommandLine& line) {
   const std::string output = line.text("output");
   const std::vector<InputFile> inputs = recognise_inputs(training.files);
   if (const std::string warning = repeated_inputs(training.files); !warning.empty()) {
-    tell("tokenizer train: warning: " + warning);
+    print_to_stderr("tokenizer train: warning: " + warning);
   }
   training.quiet = !line.has("verbose");
   check_output(output, inputs);

@@ -137,20 +137,20 @@ enum class State { alive, dead, gone };  // gone: start over
 
 // Waits up to `timing.patience` if the holder's state cannot be determined from here.
 State state_of(const std::string& path, const Holder& holder, const std::string& directory,
-               const DirectoryLock::Timing& timing, const DirectoryLock::Tell& tell) {
+               const DirectoryLock::Timing& timing, const DirectoryLock::Notify& notify) {
   if (const std::optional<bool> alive = lives(holder)) return *alive ? State::alive : State::dead;
   const auto start = std::chrono::steady_clock::now();
   const std::optional<std::string> first = trace_of(path);
   if (!first) return State::gone;
-  bool told = !tell;
+  bool notified = !notify;
   while (true) {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (waited.count() > timing.patience) return State::dead;
-    if (!told && waited.count() > std::min(1.0, timing.patience / 2)) {
-      told = true;
-      tell(directory + " was locked by process " + std::to_string(holder.process) + " on " + holder.host + " at " +
-           holder.since + "; waiting up to " + std::to_string(static_cast<int>(timing.patience)) +
-           " s to see whether it still runs");
+    if (!notified && waited.count() > std::min(1.0, timing.patience / 2)) {
+      notified = true;
+      notify(directory + " was locked by process " + std::to_string(holder.process) + " on " + holder.host + " at " +
+             holder.since + "; waiting up to " + std::to_string(static_cast<int>(timing.patience)) +
+             " s to see whether it still runs");
     }
     sleep_seconds(std::min(0.1, timing.touch / 2));
     const std::optional<std::string> now = trace_of(path);
@@ -162,11 +162,11 @@ State state_of(const std::string& path, const Holder& holder, const std::string&
 
 }  // namespace
 
-DirectoryLock::DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell,
+DirectoryLock::DirectoryLock(const std::string& directory, const std::string& advice, const Notify& notify,
                              const Timing& timing)
     : directory_(directory), folder_(directory + "/" + kName), timing_(timing) {
   std::minstd_rand random(std::random_device{}());
-  for (int tries = 1; !try_acquire(advice, tell); ++tries) {  // another process came or went in the meantime
+  for (int tries = 1; !try_acquire(advice, notify); ++tries) {  // another process came or went in the meantime
     if (tries == kMostTries) throw_crash("cannot lock ", directory, ": other processes keep changing ", folder_);
     sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
   }
@@ -202,13 +202,13 @@ void DirectoryLock::give_up() {
   ::rmdir(folder_.c_str());  // fails while the folder has other files
 }
 
-bool DirectoryLock::try_acquire(const std::string& advice, const Tell& tell) {
+bool DirectoryLock::try_acquire(const std::string& advice, const Notify& notify) {
   if (::mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) throw_cannot_write(folder_, errno);
   const std::set<int64_t> dead = numbers_in(folder_);
   for (const int64_t number : dead) {
     const std::string path = folder_ + "/" + std::to_string(number);
     const Holder holder = holder_in(path);
-    const State state = state_of(path, holder, directory_, timing_, tell);
+    const State state = state_of(path, holder, directory_, timing_, notify);
     if (state == State::gone) return false;
     if (state == State::alive) {
       throw_bad_input(directory_, " is in use: process ", holder.process, " on ", holder.host, " has held it since ",

@@ -27,14 +27,14 @@ class DirectoryLock {
     double touch = 5;      // seconds between two touches of the file
     double patience = 40;  // without a touch for so long, a holder on another host is dead
   };
-  using Tell = std::function<void(const std::string& message)>;
+  using Notify = std::function<void(const std::string& message)>;
 
   // `directory` must exist. If it is held: Error(bad_input) with the holder's host, process and start time, followed by
-  // `advice`. If it cannot be written: Error(crash), on a full disk NoSpaceForLock. `tell` is called before a longer
+  // `advice`. If it cannot be written: Error(crash), on a full disk NoSpaceForLock. `notify` is called before a longer
   // wait for a touch.
-  DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell)
-      : DirectoryLock(directory, advice, tell, Timing{}) {}
-  DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell, const Timing& timing);
+  DirectoryLock(const std::string& directory, const std::string& advice, const Notify& notify)
+      : DirectoryLock(directory, advice, notify, Timing{}) {}
+  DirectoryLock(const std::string& directory, const std::string& advice, const Notify& notify, const Timing& timing);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
@@ -54,7 +54,7 @@ class DirectoryLock {
 
  private:
   void give_up();  // removes the file; the toucher must have ended
-  bool try_acquire(const std::string& advice, const Tell& tell);
+  bool try_acquire(const std::string& advice, const Notify& notify);
   bool create(const std::string& path);
   Hold look_unlocked() const;
   void keep_touching();

@@ -12,12 +12,12 @@
 
 namespace shiftron {
 
-void tell(const std::string& line) {
+void print_to_stderr(const std::string& line) {
   const std::string whole = printable_lines(line) + "\n";
-  for (size_t told = 0; told < whole.size();) {
-    const ssize_t now = ::write(STDERR_FILENO, whole.data() + told, whole.size() - told);
+  for (size_t written = 0; written < whole.size();) {
+    const ssize_t now = ::write(STDERR_FILENO, whole.data() + written, whole.size() - written);
     if (now < 0 && errno != EINTR) return;
-    if (now > 0) told += static_cast<size_t>(now);
+    if (now > 0) written += static_cast<size_t>(now);
   }
 }
 

@@ -7,7 +7,7 @@
 namespace shiftron {
 
 // Writes a line to stderr in one piece, because other ranks and their launcher write there too. As printable_lines().
-void tell(const std::string& line);
+void print_to_stderr(const std::string& line);
 
 class Log {
  public:

@@ -21,11 +21,11 @@ namespace shiftron {
 template <typename Item>
 class OrderedWork {
  public:
-  using Tell = std::function<void(size_t done)>;
+  using Notify = std::function<void(size_t done)>;
   struct Steps {
-    std::function<void(Item&, const Tell&)> work;        // on any thread, which has its own copy; reports progress
-    std::function<void(Item&)> take;                     // on the caller's thread, in order
-    std::function<void(const Item&, size_t done)> told;  // on the caller's, of the item that is taken next
+    std::function<void(Item&, const Notify&)> work;  // on any thread, which has its own copy; reports progress
+    std::function<void(Item&)> take;                 // on the caller's thread, in order
+    std::function<void(const Item&, size_t done)> progressed;  // on the caller's, of the item that is taken next
   };
 
   // Bytes of an item in addition to the weight that it is added with.
@@ -52,7 +52,7 @@ class OrderedWork {
   // Rethrows what an item's work threw when that item is to be taken; nothing may be added after that.
   void add(Item item, uint64_t weight) {
     if (workers_.empty()) {
-      steps_.work(item, [&](size_t done) { steps_.told(item, done); });
+      steps_.work(item, [&](size_t done) { steps_.progressed(item, done); });
       return steps_.take(item);
     }
     {
@@ -71,12 +71,12 @@ class OrderedWork {
     Entry(Item its, uint64_t held) : item(std::move(its)), weight(held + own_bytes()) {}
     Item item;
     uint64_t weight;
-    std::atomic<size_t> told = 0;
+    std::atomic<size_t> progressed = 0;
     bool is_done = false;
     std::exception_ptr fault;
   };
 
-  void run(const std::function<void(Item&, const Tell&)>& work) {
+  void run(const std::function<void(Item&, const Notify&)>& work) {
     std::unique_lock lock(mutex_);
     while (true) {
       more_.wait(lock, [&] { return stops_ || next_ < entries_.size(); });
@@ -84,7 +84,7 @@ class OrderedWork {
       Entry& mine = entries_[next_++];  // stays in place while others are added and removed at the ends
       lock.unlock();
       try {
-        work(mine.item, [&](size_t done) { mine.told = done; });
+        work(mine.item, [&](size_t done) { mine.progressed = done; });
       } catch (...) {
         mine.fault = std::current_exception();
       }
@@ -103,7 +103,7 @@ class OrderedWork {
         if (!all && weight_ <= most_) return;
         done_.wait_for(lock, std::chrono::milliseconds(200), [&] { return front.is_done; });
         lock.unlock();
-        steps_.told(front.item, front.told);
+        steps_.progressed(front.item, front.progressed);
         lock.lock();
         continue;
       }

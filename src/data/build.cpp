@@ -68,7 +68,7 @@ class DocumentReader {
     const uint64_t all = total_bytes(result_.inputs);
     Progress progress(options_.ids ? "reading ids" : "tokenizing", all, "bytes", output);
     uint64_t shown = 0;
-    const auto tell = [&](uint64_t bytes) { progress.update(shown = std::clamp(bytes, shown, all)); };
+    const auto notify = [&](uint64_t bytes) { progress.update(shown = std::clamp(bytes, shown, all)); };
     OrderedWork<Batch> work(options_.threads, static_cast<uint64_t>(std::max(1, options_.threads)) * kTextOfThread,
                             {.work =
                                  [this, known = KnownWords()](Batch& batch, const auto& report_bytes) mutable {
@@ -82,11 +82,11 @@ class DocumentReader {
                              .take =
                                  [&](Batch& batch) {
                                    for (const ReadDocument& document : batch.documents) {
-                                     tell(document.before + document.text.size());
+                                     notify(document.before + document.text.size());
                                      take(document);
                                    }
                                  },
-                             .told = [&](const Batch& batch, size_t done) { tell(batch.before() + done); }});
+                             .progressed = [&](const Batch& batch, size_t done) { notify(batch.before() + done); }});
     Batch batch;
     const auto hand_over = [&] {
       const uint64_t bytes = batch.bytes;
@@ -178,7 +178,7 @@ std::string note_of(const BuildResult& result) {
 }  // namespace
 
 BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output,
-                          const std::function<void(const BuildResult&)>& tell) {
+                          const std::function<void(const BuildResult&)>& notify) {
   BuildResult result;
   result.inputs = recognise_inputs(options.inputs);
   if (!options.ids) check_format(result.inputs, format_of(options));
@@ -204,7 +204,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
                      .too_few = text ? ", or mark where documents end, with --document-separator" : "",
                      .note = note_of(result)},
                     output);
-  if (tell) tell(result);
+  if (notify) notify(result);
   writer.commit();
   return result;
 }

@@ -34,8 +34,8 @@ struct BuildResult {
 // each document whole and, for each thread, 4 MiB of smaller ones and 15 MiB of known words.
 // Throws Error(bad_input) for faults of the input, Error(crash) if it cannot write; then nothing of the output remains.
 // The next build removes what a killed one left, or takes it over if it is complete and of the same inputs and options.
-// `output` is where progress goes; `tell` is called with the result before the last trace of the build is removed.
+// `output` is where progress goes; `notify` is called with the result before the last trace of the build is removed.
 BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output = {},
-                          const std::function<void(const BuildResult&)>& tell = {});
+                          const std::function<void(const BuildResult&)>& notify = {});
 
 }  // namespace shiftron

@@ -132,7 +132,7 @@ void BuildDirectory::lock() {
   try {
     make_directory(output_);
     lock_.emplace(output_, "wait for it, or choose another --output",
-                  [](const std::string& message) { tell(message); });
+                  [](const std::string& message) { print_to_stderr(message); });
   } catch (const Error& error) {
     std::error_code ignored;
     if (!existed_) fs::remove(output_, ignored);  // empty

@@ -122,7 +122,7 @@ struct Foreign {
   const char* name;
   const char* advice;          // for a packer its command
   const char* ending = "";     // of a packer's files
-  size_t behind = 0;           // position of `then` in the file
+  size_t then_at = 0;          // position of `then` in the file
   std::string_view then = {};  // what must be there, if `begin` alone may begin a text
 };
 constexpr Foreign kForeign[] = {
@@ -185,7 +185,7 @@ InputFile recognise(const std::string& path) {
   begin.resize(file.read_some(begin.data(), begin.size()));
   for (const Foreign& foreign : kForeign) {
     if (!begin.starts_with(foreign.begin) ||
-        begin.compare(std::min(begin.size(), foreign.behind), foreign.then.size(), foreign.then) != 0) {
+        begin.compare(std::min(begin.size(), foreign.then_at), foreign.then.size(), foreign.then) != 0) {
       continue;
     }
     const std::string ending = foreign.ending;

@@ -163,7 +163,7 @@ bool Tokenizer::words_stand_alone() const {
   return true;
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::function<void(size_t)>& tell,
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::function<void(size_t)>& notify,
                                        KnownWords* known) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3 + 8);
@@ -172,7 +172,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::functio
     encode_line(
         text.substr(begin, end - begin), tokens,
         [&](size_t done) {
-          if (tell) tell(begin + done);
+          if (notify) notify(begin + done);
         },
         known);
     if (end < text.size()) tokens.push_back(newline_);
@@ -183,14 +183,14 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::functio
 
 // Splits off what the model cannot keep: invalid UTF-8, NUL and the character that it uses for spaces.
 void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens,
-                            const std::function<void(size_t)>& tell, KnownWords* known) const {
+                            const std::function<void(size_t)>& notify, KnownWords* known) const {
   size_t start = 0;
   size_t at = 0;
   size_t last_space = 0;
   const auto flush = [&](size_t end) {
     if (end > start) encode_plain(text.substr(start, end - start), tokens, known);
     start = end;
-    tell(end);
+    notify(end);
   };
   while (at < text.size()) {
     const size_t length = utf8_length(text.substr(at));

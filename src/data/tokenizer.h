@@ -52,9 +52,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Never gives end_of_document() or another control token, whatever the text says.
-  // `tell` gets the bytes done, after each line and within long ones. `known` belongs to this tokenizer; it only saves
-  // time.
-  std::vector<int32_t> encode(std::string_view text, const std::function<void(size_t)>& tell = {},
+  // `notify` gets the bytes done, after each line and within long ones. `known` belongs to this tokenizer; it only
+  // saves time.
+  std::vector<int32_t> encode(std::string_view text, const std::function<void(size_t)>& notify = {},
                               KnownWords* known = nullptr) const;
   // Control tokens become nothing. A number outside the vocabulary: Error(bad_input).
   std::string decode(const std::vector<int32_t>& tokens) const;
@@ -72,7 +72,7 @@ class Tokenizer {
   std::string piece(int32_t token) const;
 
  private:
-  void encode_line(std::string_view text, std::vector<int32_t>& tokens, const std::function<void(size_t)>& tell,
+  void encode_line(std::string_view text, std::vector<int32_t>& tokens, const std::function<void(size_t)>& notify,
                    KnownWords* known) const;
   void encode_plain(std::string_view text, std::vector<int32_t>& tokens, KnownWords* known) const;
   // False, after adding some tokens or none, if the model would not keep the text.

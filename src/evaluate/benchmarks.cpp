@@ -132,13 +132,13 @@ std::string Benchmarks::warning_of(const std::vector<Answer>& answers, const Ben
 
 std::string Benchmarks::warning_of(const RequestTokens& tokens, int64_t max_length) const {
   if (tokens.shortened.empty()) return "";
-  return told(tokens.shortened,
-              detail::concatenate("requests do not fit into the model's ", max_length,
-                                  " tokens and were cut at the beginning, so their scores mean little")) +
+  return list_of(tokens.shortened,
+                 detail::concatenate("requests do not fit into the model's ", max_length,
+                                     " tokens and were cut at the beginning, so their scores mean little")) +
          "; use fewer examples, or a model with a longer context";
 }
 
-std::string Benchmarks::told(const std::vector<size_t>& requests, const std::string& what) const {
+std::string Benchmarks::list_of(const std::vector<size_t>& requests, const std::string& what) const {
   constexpr size_t kMost = 4;
   std::string named;
   const std::string* last = nullptr;
@@ -159,7 +159,7 @@ std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
     if (!std::isfinite(answers[i].log_likelihood)) requests.push_back(i);
   }
   if (requests.empty()) return "";
-  return told(requests, "answers are not finite, so scores computed from them are meaningless") + "; " +
+  return list_of(requests, "answers are not finite, so scores computed from them are meaningless") + "; " +
          kNonFiniteAdvice;
 }
 

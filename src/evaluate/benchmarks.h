@@ -52,7 +52,7 @@ class Benchmarks {
  private:
   std::string non_finite(const std::vector<Answer>& answers) const;
   // "37 of 240 WHAT: where the first of these requests come from". `requests`: ascending, not empty.
-  std::string told(const std::vector<size_t>& requests, const std::string& what) const;
+  std::string list_of(const std::vector<size_t>& requests, const std::string& what) const;
 
   Selection selection_;
   std::vector<AnsweredTask> tasks_;

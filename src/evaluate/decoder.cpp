@@ -171,9 +171,9 @@ struct Decoder::Implementation {
     }
     if (stages == nullptr) return values;
     const auto* const bytes = reinterpret_cast<const char*>(values.data());
-    const std::string told = stages->broadcast_text({bytes, values.size() * sizeof(double)}, pieces.back().stage);
-    values.resize(told.size() / sizeof(double));
-    std::memcpy(values.data(), told.data(), told.size());
+    const std::string received = stages->broadcast_text({bytes, values.size() * sizeof(double)}, pieces.back().stage);
+    values.resize(received.size() / sizeof(double));
+    std::memcpy(values.data(), received.data(), told.size());
     return values;
   }
 

@@ -172,9 +172,9 @@ RequestTokens Scorer::tokens(const std::vector<Request>& requests, const ScorerO
       throw_bad_input("max_length ", max_length, " is more than the ", config_.train.sequence_length,
                       " tokens of train.sequence_length, the limit during training; evaluate a saved step instead");
     }
-    ScorerOptions told = options;
-    told.progress = options.progress && world_.rank() == 0;
-    tokens = tokens_of(requests, tokenizer_, told, max_length);
+    ScorerOptions own = options;
+    own.progress = options.progress && world_.rank() == 0;
+    tokens = tokens_of(requests, tokenizer_, own, max_length);
   });
   return tokens;
 }

@@ -90,10 +90,10 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
         options.cases.empty() ? self_test_cases(options.size) : options.cases;
     const bool full = options.size == SelfTestSize::full;
     run_part(options, "kernels", report, [&] {
-      const auto tell = [&](size_t calls) {
+      const auto notify = [&](size_t calls) {
         if (options.progress) options.progress("kernels", calls, cases.size());
       };
-      check_kernels(stream, cases, full ? std::vector<int64_t>{0, 3, 16} : std::vector<int64_t>{0}, tell, report);
+      check_kernels(stream, cases, full ? std::vector<int64_t>{0, 3, 16} : std::vector<int64_t>{0}, notify, report);
     });
     run_part(options, "rates", report, [&] {
       libraries.time_candidates(true);  // as in a training run

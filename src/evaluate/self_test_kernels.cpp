@@ -58,7 +58,7 @@ std::vector<KernelCase> self_test_cases(SelfTestSize size) {
 }
 
 void check_kernels(Stream& stream, const std::vector<KernelCase>& cases, const std::vector<int64_t>& paddings,
-                   const std::function<void(size_t calls)>& tell, SelfTestReport& report) {
+                   const std::function<void(size_t calls)>& notify, SelfTestReport& report) {
   std::map<std::pair<std::string, DType>, SelfCheck> checks;
   std::vector<SelfCheck> thrown;
   bool works = true;
@@ -73,14 +73,14 @@ void check_kernels(Stream& stream, const std::vector<KernelCase>& cases, const s
         check_case(narrow, cases[i], dtype, paddings, checks.try_emplace({kernel, dtype}, none).first->second,
                    under_way);
       } catch (const std::exception& exception) {
-        std::string told = under_way + ": " + as_error(exception).what();
+        std::string failure = under_way + ": " + as_error(exception).what();
         works = device_fault(stream).empty();
-        if (!works) told += fmt::format("; the {} cases after it were not run", cases.size() - i - 1);
-        thrown.emplace_back(none).add(told, NAN, 0);
+        if (!works) failure += fmt::format("; the {} cases after it were not run", cases.size() - i - 1);
+        thrown.emplace_back(none).add(failure, NAN, 0);
         if (!works) break;
       }
     }
-    if (tell) tell(i + 1);
+    if (notify) notify(i + 1);
   }
   for (const auto& [key, check] : checks) {
     if (check.calls > 0) report.checks.push_back(check);

@@ -28,7 +28,7 @@ std::vector<kernel_testing::KernelCase> self_test_cases(SelfTestSize size);
 // Compares each call in the stream with its reference implementation, in float32 and bfloat16. `paddings`: elements
 // between rows. A call that throws has failed. If the device no longer works, the part ends.
 void check_kernels(Stream& stream, const std::vector<kernel_testing::KernelCase>& cases,
-                   const std::vector<int64_t>& paddings, const std::function<void(size_t calls)>& tell,
+                   const std::vector<int64_t>& paddings, const std::function<void(size_t calls)>& notify,
                    SelfTestReport& report);
 
 // self_test_training.cpp. Losses and gradient norms of three steps.

@@ -50,10 +50,10 @@ class StepBenchmarks : public StepEvaluation {
         tokenizer_(tokenizer_for_vocab(config.model.vocab, tokenizer_model, "the run's tokenizer")),
         benchmarks_(options_, world) {
     if (leads()) options_.scorer.name_of = [this](size_t request) { return benchmarks_.origin_of(request); };
-    ScorerOptions told = options_.scorer;
-    told.progress = leads();
+    ScorerOptions own = options_.scorer;
+    own.progress = leads();
     run_on_all_ranks(
-        world, [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, told, config.train.sequence_length); });
+        world, [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, own, config.train.sequence_length); });
     if (leads()) {
       log.info(fmt::format("benchmarks {}: {} requests every {} steps", config.evaluation.tasks,
                            benchmarks_.requests().size(), config.evaluation.every));

@@ -151,15 +151,15 @@ SHIFTRON_CLONES float join(int64_t blocks, int64_t stride, int64_t head_dim, flo
 
 template <typename T>
 bool attend_all(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v, int64_t first,
-                int64_t behind, const Tensor& out, const Tensor& log_sum_exp, const Tensor& scratch) {
+                int64_t key_end, const Tensor& out, const Tensor& log_sum_exp, const Tensor& scratch) {
   const int64_t heads = q.extent(1), width = q.extent(2), kv_heads = k.extent(1), group = heads / kv_heads;
   const int64_t partial = group * (width + 2);  // floats
   // Limited to the scratch of one thread of the tiled version, so that the result does not depend on the thread count.
   const int64_t room = AttentionTiles(1, group, width, AttentionTiles::kRows).thread_floats() - heads * width;
   const int64_t most = std::min(kMostBlocks, room / (kv_heads * partial));
   if (most < 1) return false;
-  const int64_t blocks = std::clamp<int64_t>((behind - first) / kBlock, 1, most);
-  const int64_t size = (behind - first + blocks - 1) / blocks;
+  const int64_t blocks = std::clamp<int64_t>((key_end - first) / kBlock, 1, most);
+  const int64_t size = (key_end - first + blocks - 1) / blocks;
   auto* scaled = scratch.data<float>();
   float* partials = scaled + heads * width;
   const float scale = 1.0f / std::sqrt(static_cast<float>(width));
@@ -171,7 +171,7 @@ bool attend_all(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& 
     const int64_t head = task / blocks, begin = first + task % blocks * size;
     const Keys<T> keys{k.data<T>() + begin * k.stride(0) + head * k.stride(1),
                        v.data<T>() + begin * v.stride(0) + head * v.stride(1), k.stride(0), v.stride(0),
-                       std::min(size, behind - begin)};
+                       std::min(size, key_end - begin)};
     attend({scaled + head * group * width, group, width}, keys, partials + task * partial);
   });
   for (int64_t head = 0; head < heads; ++head) {
@@ -190,9 +190,9 @@ bool attend_all(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& 
 bool attention_of_one_row(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                           AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
   if (q.extent(0) != 1) return false;
-  const int64_t first = start.data<int32_t>()[0], behind = shape.key_offset + 1;
-  return q.dtype() == DType::float32 ? attend_all<float>(cpu, q, k, v, first, behind, out, log_sum_exp, scratch)
-                                     : attend_all<bfloat16>(cpu, q, k, v, first, behind, out, log_sum_exp, scratch);
+  const int64_t first = start.data<int32_t>()[0], key_end = shape.key_offset + 1;
+  return q.dtype() == DType::float32 ? attend_all<float>(cpu, q, k, v, first, key_end, out, log_sum_exp, scratch)
+                                     : attend_all<bfloat16>(cpu, q, k, v, first, key_end, out, log_sum_exp, scratch);
 }
 
 }  // namespace shiftron::fast

@@ -70,7 +70,8 @@ struct Worker {
   uint32_t* left;
   float* sums;
   alignas(64) float block[Cut::kBlockSums];
-  Result::Block behind;  // summed, not yet in c: written while the next block is summed, before those sums are stored
+  Result::Block
+      unwritten;  // summed, not yet in c: written while the next block is summed, before those sums are stored
 };
 
 // Tile numbers: 0 to 3 are sums, row by row; 4 and 5 are of a, 6 and 7 of b.
@@ -83,9 +84,9 @@ void for_sums(const Body& body) {
 }
 
 // Loads a tile of an operand. A tile that need not stay in the first-level cache does not evict those that must.
-template <int tile, bool stays, typename Unit>
+template <int tile, bool cached, typename Unit>
 void load_operand(Unit& unit, const uint32_t* from) {
-  if constexpr (stays)
+  if constexpr (cached)
     unit.template load<tile>(from, kTileRowBytes);
   else
     unit.template load_once<tile>(from, kTileRowBytes);
@@ -97,20 +98,20 @@ enum class KeptOperand {
 };  // the operand that stays in the first-level cache while blocks of the other one pass
 
 // sums [32, 32] = left · right + keep · sums over `steps` steps; between(step) is called in the middle of each step.
-template <KeptOperand stays, typename Unit, typename Between>
+template <KeptOperand cached, typename Unit, typename Between>
 void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t steps, bool keep, float* sums,
               const Between& between) {
   constexpr int64_t kSumBytes = Cut::kBlock * static_cast<int64_t>(sizeof(float));
   for_sums(
       [&]<int sum>(int64_t at) { keep ? unit.template load<sum>(sums + at, kSumBytes) : unit.template zero<sum>(); });
   for (int64_t step = 0; step < steps; ++step, left += Cut::kStepWords, right += Cut::kStepWords) {
-    load_operand<4, stays == KeptOperand::left>(unit, left);
-    load_operand<6, stays == KeptOperand::right>(unit, right);
+    load_operand<4, cached == KeptOperand::left>(unit, left);
+    load_operand<6, cached == KeptOperand::right>(unit, right);
     unit.template multiply<0, 4, 6>();
-    load_operand<7, stays == KeptOperand::right>(unit, right + kTileWords);
+    load_operand<7, cached == KeptOperand::right>(unit, right + kTileWords);
     unit.template multiply<1, 4, 7>();
     between(step);
-    load_operand<5, stays == KeptOperand::left>(unit, left + kTileWords);
+    load_operand<5, cached == KeptOperand::left>(unit, left + kTileWords);
     unit.template multiply<2, 5, 6>();
     unit.template multiply<3, 5, 7>();
   }
@@ -166,8 +167,8 @@ class Product {
           break;
       }
     }
-    result_.turn(worker.behind, {}, 0, Cut::kBlock);
-    worker.behind = {};
+    result_.turn(worker.unwritten, {}, 0, Cut::kBlock);
+    worker.unwritten = {};
   }
 
   // A block of rows in their whole depth, one panel of b after another; the task's next rows are prefetched meanwhile.
@@ -216,7 +217,7 @@ class Product {
 
   // Adds one depth of a panel to the blocks of c in these rows. `left`: blocks are left_steps steps apart. `sums`: of
   // these blocks, or null if there is only one depth.
-  template <KeptOperand stays, typename Ahead>
+  template <KeptOperand cached, typename Ahead>
   void run_blocks(int64_t row, int64_t rows, int64_t panel, int64_t depth, const uint32_t* left, int64_t left_steps,
                   float* sums, Worker<Unit>& worker, const Ahead& read_ahead) const {
     const int64_t steps = steps_of(depth), column = panel * Cut::kBlock;
@@ -227,12 +228,12 @@ class Product {
       float* own_sums = sums == nullptr ? worker.block : sums + block * Cut::kBlockSums;
       Result::Block own;
       if (last) own = result_.block(own_sums, row + first, std::min(Cut::kBlock, rows - first), column, of_.n);
-      multiply<stays>(worker.unit, left + block * left_steps * Cut::kStepWords, right(panel, depth), steps, depth > 0,
-                      own_sums, [&](int64_t step) {
-                        result_.turn(worker.behind, own, step * rows_of_step, (step + 1) * rows_of_step);
-                        read_ahead();
-                      });
-      worker.behind = own;
+      multiply<cached>(worker.unit, left + block * left_steps * Cut::kStepWords, right(panel, depth), steps, depth > 0,
+                       own_sums, [&](int64_t step) {
+                         result_.turn(worker.unwritten, own, step * rows_of_step, (step + 1) * rows_of_step);
+                         read_ahead();
+                       });
+      worker.unwritten = own;
     }
   }
 

@@ -117,7 +117,7 @@ class MpiCommunicator : public HostCommunicator {
       for (StagedSend& send : sends_) wait_all(send.requests, statuses_, name(), "send");
       check_mpi(MPI_Comm_free(&comm_), name(), "free");
     } catch (const std::exception& error) {
-      tell(error.what());
+      print_to_stderr(error.what());
     }
   }
 
@@ -347,11 +347,11 @@ MpiSession::MpiSession(int64_t piece_bytes)
 
 void MpiSession::report_failure(int exit_code) {
   if (ranks_ == 1) return;  // and MPI may not have started
-  told_ = exit_code;
+  failure_sent_ = exit_code;
   std::vector<MPI_Request> requests;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
-    MPI_Isend(&told_, 1, MPI_INT, rank, kFailureTag, MPI_COMM_WORLD, &requests.emplace_back(MPI_REQUEST_NULL));
+    MPI_Isend(&failure_sent_, 1, MPI_INT, rank, kFailureTag, MPI_COMM_WORLD, &requests.emplace_back(MPI_REQUEST_NULL));
   }
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   for (int done = 0; !done && std::chrono::steady_clock::now() < until;) {  // a rank that has left receives none

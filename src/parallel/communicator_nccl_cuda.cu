@@ -267,7 +267,7 @@ class NcclCommunicator final : public Communicator {
     try {
       handle_->destroy();
     } catch (const std::exception& error) {
-      tell(error.what());
+      print_to_stderr(error.what());
     }
   }
 

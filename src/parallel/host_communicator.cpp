@@ -73,7 +73,7 @@ Work::~Work() {
   try {
     wait(*stream_);
   } catch (const std::exception& error) {
-    tell(std::string("communication failed, and nothing had waited for it: ") + error.what());
+    print_to_stderr(std::string("communication failed, and nothing had waited for it: ") + error.what());
   }
 }
 
@@ -151,8 +151,7 @@ Work HostCommunicator::all_reduce(Stream& stream, InOut in_out, Reduction reduct
   int64_t counted = tensor.count();  // whole blocks need the same staging, so most are skipped
   counted -= std::max<int64_t>(counted / (block * size()) - 2, 0) * block * size();
   split(
-      counted,
-      [&](int64_t part) { count_staging(stream, part * element * size()); },
+      counted, [&](int64_t part) { count_staging(stream, part * element * size()); },
       [&](int64_t rest) { count_staging(stream, rest * element * size()); });
   if (!moves) return {};
   return start(stream, {}, tensor, [this, tensor, reduction, element, split] {
@@ -231,8 +230,7 @@ Work HostCommunicator::recv(Stream& stream, Tensor tensor, int from) {
   if (stream.queue != nullptr) {
     return start(stream, {}, tensor, [this, tensor, from] { start_recv(tensor.raw(), tensor.bytes(), from)(); });
   }
-  const auto operation =
-      std::make_shared<PostedReceive>(start_recv(tensor.raw(), tensor.bytes(), from), stream.ledger);
+  const auto operation = std::make_shared<PostedReceive>(start_recv(tensor.raw(), tensor.bytes(), from), stream.ledger);
   tensor.pin(operation);
   return Work(stream, operation);
 }

@@ -114,7 +114,7 @@ class MpiSession {
   bool uses_mpi_ = false;
   int rank_ = 0, ranks_ = 1, local_rank_ = 0;
   std::vector<std::vector<int>> local_processors_;
-  int told_ = 0;  // memory of a message
+  int failure_sent_ = 0;  // memory of a message
   std::function<void(int rank, int exit_code)> on_failure_;
   Watchdog* watchdog_ = nullptr;
   struct FileWaitMessages;

@@ -29,7 +29,7 @@ class Builder {
         const auto other = neighbour(schedule, stages, {stage, chunk}, step);
         return other && other->stage != stage ? other->stage : -1;
       };
-      chunks_.push_back({.before = peer(-1), .behind = peer(1)});
+      chunks_.push_back({.before = peer(-1), .after = peer(1)});
     }
   }
 
@@ -39,14 +39,14 @@ class Builder {
     const int microbatch = own.forwards++;
     if (own.before >= 0) actions.push_back({ActionKind::recv_forward, microbatch, chunk, own.before});
     actions.push_back({ActionKind::forward, microbatch, chunk});
-    if (own.behind >= 0) actions.push_back({ActionKind::send_forward, microbatch, chunk, own.behind});
+    if (own.after >= 0) actions.push_back({ActionKind::send_forward, microbatch, chunk, own.after});
   }
 
   void backward(int chunk) {
     Chunk& own = chunks_[static_cast<size_t>(chunk)];
     if (own.backwards == microbatches_) return;
     const int microbatch = own.backwards++;
-    if (own.behind >= 0) actions.push_back({ActionKind::recv_backward, microbatch, chunk, own.behind});
+    if (own.after >= 0) actions.push_back({ActionKind::recv_backward, microbatch, chunk, own.after});
     actions.push_back({ActionKind::backward, microbatch, chunk});
     if (own.before >= 0) actions.push_back({ActionKind::send_backward, microbatch, chunk, own.before});
     waiting_.push_back({ActionKind::weight_gradients, microbatch, chunk});
@@ -61,7 +61,7 @@ class Builder {
 
  private:
   struct Chunk {
-    int before, behind;  // stages that it exchanges messages with
+    int before, after;  // stages that it exchanges messages with
     int forwards = 0, backwards = 0;
   };
   int microbatches_;
@@ -82,12 +82,12 @@ struct Turns {
 };
 
 // `ahead` forwards, then alternately a forward and a backward, then the remaining backwards.
-void alternate(Builder& builder, const Turns& turns, int ahead, bool deferred, int behind) {
+void alternate(Builder& builder, const Turns& turns, int ahead, bool deferred, int delay) {
   for (int unit = 0; unit < turns.units + ahead; ++unit) {
     if (unit < turns.units) builder.forward(turns.chunk(unit));
     if (unit < ahead) continue;
     builder.backward(turns.chunks - 1 - turns.chunk(unit - ahead));
-    if (deferred) builder.weight_gradients(static_cast<size_t>(behind));
+    if (deferred) builder.weight_gradients(static_cast<size_t>(delay));
   }
   if (deferred) builder.weight_gradients(0);
 }
@@ -164,10 +164,11 @@ std::vector<Channel> channels_of(const Schedule& schedule, int stages) {
     if (known.insert({channel.from, channel.to, channel.forward ? 1 : 0}).second) channels.push_back(channel);
   };
   for (int place = 1; place < stages * chunks_of(schedule); ++place) {
-    const int before = chunk_place(schedule, stages, place - 1).stage, behind = chunk_place(schedule, stages, place).stage;
-    if (before == behind) continue;
-    add({before, behind, true});
-    add({behind, before, false});
+    const int before = chunk_place(schedule, stages, place - 1).stage,
+              after = chunk_place(schedule, stages, place).stage;
+    if (before == after) continue;
+    add({before, after, true});
+    add({after, before, false});
   }
   return channels;
 }
@@ -179,14 +180,14 @@ std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stag
   const int below = stages - 1 - stage;  // stages that follow
   switch (schedule.kind) {
     case PipelineKind::one_forward_one_backward:
-      alternate(builder, turns, below, deferred, schedule.behind);
+      alternate(builder, turns, below, deferred, schedule.delay);
       break;
     case PipelineKind::gpipe:
-      alternate(builder, turns, microbatches, deferred, schedule.behind);
+      alternate(builder, turns, microbatches, deferred, schedule.delay);
       break;
     case PipelineKind::interleaved:
       alternate(builder, turns, std::min(turns.units, 2 * below + (turns.chunks - 1) * stages), deferred,
-                schedule.behind);
+                schedule.delay);
       break;
     case PipelineKind::zb_h1:  // late stages defer as much as early ones have in flight: they send gradients sooner
       alternate(builder, turns, below, deferred, stage);

@@ -19,12 +19,12 @@ struct Action {
 };
 
 // How a step's work is ordered. Unless deferred, weight gradients are part of their backward; deferred, they are a
-// separate action, `behind` backwards later. zb-h1 and zb-v always defer, and determine themselves by how much.
+// separate action, `delay` backwards later. zb-h1 and zb-v always defer, and determine themselves by how much.
 struct Schedule {
   PipelineKind kind = PipelineKind::one_forward_one_backward;
   int chunks = 1;  // of the model on each stage: interleaved has two or more; zb-v two, also if unset; the others one
   bool deferred = false;
-  int behind = 0;
+  int delay = 0;
 };
 int chunks_of(const Schedule& schedule);
 bool defers_weight_gradients(const Schedule& schedule);

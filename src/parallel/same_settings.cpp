@@ -93,16 +93,17 @@ void require_same_settings(ControlPlane& world, const std::vector<RankSetting>& 
   named = world.broadcast_text(named, 0);
   if (named.empty()) return;
   std::string text;
-  size_t told = 0;
+  size_t reported = 0;
   std::istringstream ranks(named);
-  for (std::string line; std::getline(ranks, line); ++told) {
+  for (std::string line; std::getline(ranks, line); ++reported) {
     const int rank = std::stoi(line);
     const std::string place = world.broadcast_text(place_of(world.rank()), rank);
     const std::string theirs = world.broadcast_text(own, rank);
     if (world.rank() == 0) text += differences(given, place_of(world.rank()), unpacked(theirs), place);
   }
   if (world.rank() != 0) end_without_report(ExitCode::bad_input);
-  if (different > told) text += "\n  and " + std::to_string(different - told) + " more ranks differ from rank 0";
+  if (different > reported)
+    text += "\n  and " + std::to_string(different - reported) + " more ranks differ from rank 0";
   throw_bad_input("the ranks were started with different settings:", text,
                   "\nStart all ranks with the same command line, and put files on a file system that all hosts share. "
                   "Usual causes: a copy of a file on each host, a file that was edited while the ranks started, a "

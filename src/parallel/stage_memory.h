@@ -35,7 +35,7 @@ struct StageMemory {
   std::map<int, int> slots;              // by stage that sends forward
 };
 // Number of arenas with p stages, on stage s, if there are enough microbatches: 1f1b p − s; gpipe one per microbatch;
-// interleaved 2(p − s − 1) + p(chunks − 1) + 1 for parts of a stage; zb-h1 p; zb-v 2p for halves of a stage. `behind`
+// interleaved 2(p − s − 1) + p(chunks − 1) + 1 for parts of a stage; zb-h1 p; zb-v 2p for halves of a stage. `delay`
 // adds to these.
 StageMemory stage_memory(const Schedule& schedule, int stages, int stage, int microbatches);
 // For forward only: an arena for each chunk.

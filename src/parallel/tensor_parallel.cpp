@@ -27,8 +27,8 @@ void add_weight_gradient(Run& run, const WeightGradient& product) {
 }
 
 // An operand's current values, kept for as long as the microbatch lives.
-Tensor kept_operand(Run& run, const Tensor& operand, bool stays) {
-  if (stays && run.activations.keeps(operand)) return operand;
+Tensor kept_operand(Run& run, const Tensor& operand, bool unchanged) {
+  if (unchanged && run.activations.keeps(operand)) return operand;
   const Tensor kept = run.operands.allocate(operand.dtype(), operand.shape());
   copy(run.stream, operand, kept);
   return kept;
@@ -189,17 +189,17 @@ Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
   return d_x;
 }
 
-void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptOperand stays) const {
+void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptOperand unchanged) const {
   WeightGradient product{run.microbatch, d_y, x, set_->joined(parameters_, &Parameter::gradient, in_)};
   if (!run.weight_gradients.deferred) return add_weight_gradient(run, product);
-  product.d_y = kept_operand(run, d_y, stays == KeptOperand::d_y);
-  product.x = kept_operand(run, x, stays == KeptOperand::x);
+  product.d_y = kept_operand(run, d_y, unchanged == KeptOperand::d_y);
+  product.x = kept_operand(run, x, unchanged == KeptOperand::x);
   run.weight_gradients.waiting.push_back(product);
 }
 
-Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, KeptOperand stays) const {
+Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, KeptOperand unchanged) const {
   const Tensor d_x = backward_input(run, d_y, arena);
-  backward_weight(run, d_y, x, stays);
+  backward_weight(run, d_y, x, unchanged);
   return d_x;
 }
 

@@ -38,12 +38,12 @@ class Linear {
   // d_x [rows, in] in `arena`.
   Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
   // Adds the weight gradient, or queues it. A queued operand is copied unless the caller says that nobody writes it any
-  // more (`stays`) and its memory outlives this action.
+  // more (`unchanged`) and its memory outlives this action.
   enum class KeptOperand { none, d_y, x };
-  void backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptOperand stays = KeptOperand::none) const;
+  void backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptOperand unchanged = KeptOperand::none) const;
   // backward_input() and backward_weight().
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena,
-                  KeptOperand stays = KeptOperand::none) const;
+                  KeptOperand unchanged = KeptOperand::none) const;
 
  private:
   void multiply(Run& run, const Tensor& x, const Tensor& y) const;  // y [rows, out] = x Wᵀ

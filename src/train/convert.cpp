@@ -181,7 +181,7 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
     made.was_there = true;
     made.directory = place.existing_step();
     made.bytes = bytes_of_step(made.directory);
-    if (options.tell) options.tell(made);
+    if (options.notify) options.notify(made);
     place.done();
     return made;
   }
@@ -195,7 +195,7 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
   const WrittenStep written = write_step(reader, step, place.checkpoints(), write);
   made.directory = written.directory;
   made.bytes = written.bytes;
-  if (options.tell) options.tell(made);
+  if (options.notify) options.notify(made);
   place.done();
   return made;
 }

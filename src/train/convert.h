@@ -34,7 +34,7 @@ struct ConvertOptions {
   std::optional<DType> precision;  // of parameters; unset: unchanged
   bool drop_optimizer = false;     // write parameters only
   StepWriteOptions write{};
-  std::function<void(const struct ConvertedStep& made)> tell{};  // called before the command removes its last file
+  std::function<void(const struct ConvertedStep& made)> notify{};  // called before the command removes its last file
 };
 
 struct ConvertedStep {

@@ -171,7 +171,7 @@ void Engine::end() noexcept {
     try {
       return finish(stream_);
     } catch (const std::exception& error) {
-      tell(std::string("pending device work failed: ") + error.what());
+      print_to_stderr(std::string("pending device work failed: ") + error.what());
     }
   }
   groups_.abandon();  // first: a queue that cannot discard its work waits for them

@@ -48,7 +48,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   if (!options.request.empty() && !run.existing_step().empty()) {
     made.was_there = true;
     made.step.bytes = bytes_of_step(made.step.directory);
-    if (options.tell) options.tell(made);
+    if (options.notify) options.notify(made);
     run.done();
     return made;
   }
@@ -69,7 +69,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
     made.warning = overflow_warning(sizes.longest_activation(foreign.model),
                                     "check the weights in " + foreign.from + ", or train with --train.precision fp64");
   }
-  if (options.tell) options.tell(made);
+  if (options.notify) options.notify(made);
   run.done();
   return made;
 }

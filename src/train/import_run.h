@@ -34,7 +34,7 @@ struct ImportedRun {
 struct ImportOptions {
   std::string request;  // a line that differs for other files or options; empty: every import is different
   StepWriteOptions write{};
-  std::function<void(const ImportedRun& made)> tell{};  // called before the command removes its last file
+  std::function<void(const ImportedRun& made)> notify{};  // called before the command removes its last file
 };
 
 // Writes the source's parameters as OUTPUT/checkpoints/step-00000000, and OUTPUT/config.conf with [model] and [shift];

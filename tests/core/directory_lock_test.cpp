@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr DirectoryLock::Timing kQuick{.touch = 0.05, .patience = 1};
-const DirectoryLock::Tell kSilent;
+const DirectoryLock::Notify kSilent;
 using Hold = DirectoryLock::Hold;
 
 // A child that takes the lock, says so, and keeps it until it is killed.

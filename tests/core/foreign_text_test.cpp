@@ -73,7 +73,7 @@ TEST(ForeignText, AStreamOfIt) {
 
 TEST(ForeignText, MessagesAreSaidWithoutIt) {
   testing::internal::CaptureStderr();
-  tell("a\x1b[2J\nb");
+  print_to_stderr("a\x1b[2J\nb");
   Log log;
   log.info("c\r");
   log.warning("d\x07");

@@ -35,7 +35,7 @@ std::vector<Number> squares(int threads, int64_t count, uint64_t most) {
                       number.by = std::this_thread::get_id();
                     },
                 .take = [&](Number& number) { taken.push_back(number); },
-                .told = nobody_is_told});
+                .progressed = nobody_is_told});
   for (int64_t i = 0; i < count; ++i) work.add({.value = i}, 1);
   work.finish();
   return taken;
@@ -64,7 +64,7 @@ TEST(OrderedWork, EachThreadHasACopyOfTheWork) {
                       number = {.square = ++count, .by = std::this_thread::get_id()};
                     },
                 .take = [&](Number& number) { counts[number.by].push_back(number.square); },
-                .told = nobody_is_told});
+                .progressed = nobody_is_told});
   for (int64_t i = 0; i < 100; ++i) work.add({}, 1);
   work.finish();
   EXPECT_EQ(counts.size(), 3u);
@@ -79,7 +79,7 @@ TEST(OrderedWork, NoMoreWaitsThanIsAllowed) {
   Numbers work(3, 5 * kEach,
                {.work = [](Number&, const auto&) {},
                 .take = [&](Number&) { most_waiting = std::max(most_waiting, added - taken++); },
-                .told = nobody_is_told});
+                .progressed = nobody_is_told});
   for (; added < 200;) {
     ++added;
     work.add({}, 2);
@@ -101,7 +101,7 @@ TEST(OrderedWork, ItemsThatHoldNothingWaitToo) {
                       while (number.value == 0 && !heard) std::this_thread::yield();
                     },
                 .take = [](Number&) {},
-                .told =
+                .progressed =
                     [&](const Number&, size_t) {
                       if (!heard) waiting = added;
                       heard = true;
@@ -127,7 +127,7 @@ TEST(OrderedWork, AFaultComesInItsTurn) {
                           if (number.value == 2) throw_bad_input("number 2");
                         },
                     .take = [&](Number&) { ++taken; },
-                    .told = nobody_is_told});
+                    .progressed = nobody_is_told});
       for (int64_t i = 0; i < 5; ++i) work.add({.value = i}, 1);
       work.finish();
     } catch (const Error& error) {
@@ -143,12 +143,12 @@ TEST(OrderedWork, TheCallerIsToldOfWhatItWaitsFor) {
   std::vector<size_t> told;
   Numbers work(2, 0,
                {.work =
-                    [&](Number&, const auto& tell) {
-                      tell(25);
+                    [&](Number&, const auto& notify) {
+                      notify(25);
                       while (!heard) std::this_thread::yield();
                     },
                 .take = [](Number&) {},
-                .told =
+                .progressed =
                     [&](const Number&, size_t done) {
                       told.push_back(done);
                       heard = done == 25;

@@ -143,7 +143,7 @@ TEST_P(Late, DeferredWeightGradientsHaveTheSameBits) {
   for (LateCase c : kCases) {
     const LateRun expected = train_late(c, c.config(), nullptr);
     for (const int behind : {0, 1, 9}) {
-      c.schedule = Schedule{.kind = c.pipeline, .deferred = true, .behind = behind};
+      c.schedule = Schedule{.kind = c.pipeline, .deferred = true, .delay = behind};
       SCOPED_TRACE(c.name + ", " + std::to_string(behind) + " deferred");
       EXPECT_TRUE(train_late(c, c.config(), nullptr) == expected);
       Machine machine({.order = GetParam(), .seed = 5});

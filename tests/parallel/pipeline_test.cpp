@@ -120,9 +120,9 @@ TEST(Pipeline, NoMoreMicrobatchesAreInFlightThanPromised) {
         {PipelineKind::interleaved, 2 * below + (c.chunks() - 1) * c.stages + 1},
         {PipelineKind::zb_h1, c.stages},
         {PipelineKind::zb_v, 2 * c.stages}};
-    const int bound = std::min(all, promised.at(c.schedule.kind) + c.schedule.behind);
+    const int bound = std::min(all, promised.at(c.schedule.kind) + c.schedule.delay);
     ASSERT_LE(most, bound);
-    const bool reached = c.chunks() == 1 || c.microbatches >= 2 * c.stages + c.schedule.behind;
+    const bool reached = c.chunks() == 1 || c.microbatches >= 2 * c.stages + c.schedule.delay;
     ASSERT_TRUE(!reached || most == bound) << most << " of " << bound;
   });
 }

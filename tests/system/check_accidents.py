@@ -56,7 +56,7 @@ class Accidents(SystemTest):
         self.wait_for(lambda: last_step(run) >= 3, first)
         holder = first.ranks()[0]
         text = self.expect(76, self.train(ranks, settings))
-        self.assert_told_once(text, f"{run} is in use: process {holder} on {socket.gethostname()} has held it since 20")
+        self.assert_printed_once(text, f"{run} is in use: process {holder} on {socket.gethostname()} has held it since 20")
         self.assertNotIn("temporar", text)
         self.assertEqual(len(events(run, "start")), 1)
         self.assertEqual(events(run, "exit"), [])
@@ -248,7 +248,7 @@ class Accidents(SystemTest):
         self.assertNotIn("train.stop_at=", self.expect(75, self.train(1, {**settings, "train.stop_at": 6})))
         for stop, resumed in ((6, 6), (4, 8)):  # the same command resumes, however far the run has come
             text = self.expect(0, self.train(1, {**settings, "train.steps": resumed + 2, "train.stop_at": stop}))
-            self.assert_told_once(text, f"train.stop_at={stop} is not after step {resumed}, from which training resumes, so it "
+            self.assert_printed_once(text, f"train.stop_at={stop} is not after step {resumed}, from which training resumes, so it "
                                         f"runs to train.steps={resumed + 2}; to stop earlier, set train.stop_at above {resumed}")
 
     def test_going_back_happens_once(self):
@@ -285,7 +285,7 @@ class Accidents(SystemTest):
         text = self.expect(75, self.train(1, {**there, "train.stop_at": 4}))
         self.assertIn(f"resume: data.train was {self.folder}/data/train, is {moved}/train", text)
         text = self.expect(76, self.train(1, {**there, "data.train": moved / "validation"}))
-        self.assert_told_once(text, "data.train: the data has changed since step 4 was saved")
+        self.assert_printed_once(text, "data.train: the data has changed since step 4 was saved")
         self.expect(0, self.train(1, there))
 
     def test_other_held_out_data_is_reported_and_decides_nothing(self):
@@ -297,7 +297,7 @@ class Accidents(SystemTest):
         self.expect(75, self.train(1, {**changed, "train.stop_at": 2}))
         changed["data.validation"] = data / "train"
         text = self.expect(75, self.train(1, {**changed, "train.stop_at": 4}))
-        self.assert_told_once(text, "data.validation: the data has changed since step 2 was saved")
+        self.assert_printed_once(text, "data.validation: the data has changed since step 2 was saved")
         self.assertEqual([event["step"] for event in events(other, "validation_changed")], [2])
         self.assertNotIn("the data has changed", self.expect(0, self.train(1, changed)))
         self.assertEqual(losses(other), losses(whole))
@@ -339,14 +339,14 @@ class Accidents(SystemTest):
             return self.start(1, ["train", *settings, *sources, "--train.stop_at", stop])
         self.assertIn("data.validation: weights have no effect", self.expect(75, start(2, data)))
         text = self.expect(76, start(4, {**data, "--data.train": ["train:1", "validation:2"]}))
-        self.assert_told_once(text, "data.train: the data has changed since step 2 was saved",
+        self.assert_printed_once(text, "data.train: the data has changed since step 2 was saved",
                               "restore the datasets, their order and their weights (the path does not matter)")
         self.expect(75, start(4, {**data, "--data.validation": ["train", "validation"]}))
 
     def test_unused_validation_data_is_reported(self):
         settings = {key: value for key, value in self.settings(self.folder / "unasked", train__steps=2).items() if key != "evaluation.every"}
         settings["data.validation"] = self.folder / "data/validation"
-        self.assert_told_once(self.expect(0, self.train(1, settings)), "data.validation is not used: set evaluation.every")
+        self.assert_printed_once(self.expect(0, self.train(1, settings)), "data.validation is not used: set evaluation.every")
         never = {**settings, "evaluation.every": 0, "output.directory": self.folder / "never"}
         self.assertNotIn("data.validation is not used", self.expect(0, self.train(1, never)))
 
@@ -354,9 +354,9 @@ class Accidents(SystemTest):
         settings = options(self.settings(self.folder / "looked-at"))
         for place in ("", self.folder, self.folder / "nowhere/bad-hosts"):
             text = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
-            self.assert_told_once(text, f"--bad-hosts '{place}' is not a file that can be written")
+            self.assert_printed_once(text, f"--bad-hosts '{place}' is not a file that can be written")
         text = self.expect(70, self.start(1, ["preflight", *settings, "--bad-hosts", self.folder / ("long" * 70)]))
-        self.assert_told_once(text, "preflight: 1 ranks fit", "--bad-hosts: ")
+        self.assert_printed_once(text, "preflight: 1 ranks fit", "--bad-hosts: ")
 
     def test_names_of_bad_hosts_replace_nothing(self):
         run = self.folder / "looked-at-again/once"
@@ -365,7 +365,7 @@ class Accidents(SystemTest):
         for text in ("node1 slots=8\n", "node1\nnode2\n"):
             place.write_text(text)
             reported = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
-            self.assert_told_once(reported, f"--bad-hosts {place} exists and is not empty; remove it, or choose another file")
+            self.assert_printed_once(reported, f"--bad-hosts {place} exists and is not empty; remove it, or choose another file")
             self.assertEqual(place.read_text(), text)
         place.write_text("")
         self.expect(0, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
@@ -487,7 +487,7 @@ class Accidents(SystemTest):
 
     def follow(self, text, origin, new, configuration, wanted, code):
         """Does what the message says, with a new run's directory for NEW and words of our own for the configuration."""
-        self.assert_told_once(text, f"shiftron checkpoint import {origin} --format shiftron --output NEW, then shiftron train "
+        self.assert_printed_once(text, f"shiftron checkpoint import {origin} --format shiftron --output NEW, then shiftron train "
                                     f"--config NEW/config.conf {configuration} --output.directory NEW")
         self.must(shiftron("checkpoint", "import", origin, "--format", "shiftron", "--output", new))
         self.expect(code, self.start(1, ["train", "--config", new / "config.conf", *wanted, "--output.directory", new]))
@@ -532,14 +532,14 @@ class Accidents(SystemTest):
         settings = {**own, **data, "train.steps": 5, "evaluation.every": 5, "evaluation.sequences": 2}
         text = self.expect(0, self.start(1, ["train", "--config", run / "config.conf", *options(settings)]))
         for number in (1, 2, 4):  # ever more rarely
-            self.assert_told_once(text, f"warning: step {number}: the gradient of all parameters is exactly 0 although ")
+            self.assert_printed_once(text, f"warning: step {number}: the gradient of all parameters is exactly 0 although ")
         self.assertEqual([event["step"] for event in events(run, "zero_gradient")], [1, 2, 4])
-        self.assert_told_once(text, "warning: step 5: the loss is ln(model.vocab)")
+        self.assert_printed_once(text, "warning: step 5: the loss is ln(model.vocab)")
         result = shiftron("checkpoint", "export", step(run, 5), "--format", "hf", "--output", self.folder / "exported-overflow")
         self.assertIn("note: the weights are so large that activations may reach", self.must(result))
         result = shiftron("evaluate", "--checkpoint", step(run, 5), "--data", data["data.validation"])
         self.must(result)
-        self.assert_told_once(result.stderr, "the loss is ln(model.vocab), as if all logits were equal")
+        self.assert_printed_once(result.stderr, "the loss is ln(model.vocab), as if all logits were equal")
 
     def test_a_way_out_where_only_skipped_steps_are_kept(self):
         run = self.folder / "lost-and-pruned"
@@ -559,7 +559,7 @@ class Accidents(SystemTest):
         body = manifest.read_text().split("\n", 1)[1].removesuffix("}\n") + " " * (120 << 20) + "}\n"
         manifest.write_text(f'{{"xxh3_128":"{xxh3_128(body.encode())}",\n{body}')
         text = self.expect(72, self.train(2, settings))
-        self.assert_told_once(text, "steps in a row had a loss or gradient that is not finite")
+        self.assert_printed_once(text, "steps in a row had a loss or gradient that is not finite")
         self.assertEqual([event["code"] for event in events(run, "exit")], [75, 72])
 
     def test_a_save_that_is_due_before_the_last_one_has_its_time(self):
@@ -603,7 +603,7 @@ class Accidents(SystemTest):
         self.wait_for(lambda: (run / "config.conf").exists(), job)
         job.process.send_signal(signal.SIGUSR1)
         text = self.expect(75, job)
-        self.assert_told_once(text, "metrics.jsonl was moved or replaced")
+        self.assert_printed_once(text, "metrics.jsonl was moved or replaced")
         self.assertEqual(last_step(run), max(losses(run)))
         self.assertEqual(min(losses(run)), last_step(moved) + 1)
         self.assertEqual((run / "config.conf").read_text(), (moved / "config.conf").read_text())

@@ -37,7 +37,7 @@ class BadInput(SystemTest):
     def refused(self, code, settings, *phrases, ranks=None, extra=()):
         job = self.start(ranks or self.RANKS, ["train", *extra, *[f"--{key}={value}" for key, value in settings.items()]])
         text = self.expect(code, job)
-        self.assert_told_once(text, *phrases)
+        self.assert_printed_once(text, *phrases)
         self.assert_gone()
         return text
 
@@ -73,7 +73,7 @@ class BadInput(SystemTest):
         arguments = ["evaluate", "--checkpoint", step(run, 1), "--data"]
         other = self.folder / "other" / "validation"
         text = self.expect(76, self.start(2, [*arguments, other]))
-        self.assert_told_once(text, f"{other} was built with tokenizer", "build the dataset with")
+        self.assert_printed_once(text, f"{other} was built with tokenizer", "build the dataset with")
         self.expect(0, self.start(2, [*arguments, self.folder / "data" / "validation"]))
         self.refused(76, self.of(self.folder / "mixed", evaluation__every=1, evaluation__sequences=2, data__validation=other),
                      "data.train and data.validation were built with different tokenizers")
@@ -84,7 +84,7 @@ class BadInput(SystemTest):
         ranks = [["-n", 1, "-wdir", self.folder / f"rank-{rank}", program, *words] for rank, (program, words) in enumerate(zip(programs, (one, other)))]
         job = Job(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[0], ":", *ranks[1]], self.folder / f"output-differ-{self.jobs}")
         text = self.expect(76, job)
-        self.assert_told_once(text, "the ranks were started with different settings", *phrases)
+        self.assert_printed_once(text, "the ranks were started with different settings", *phrases)
         self.assert_gone()
 
     def test_ranks_that_were_given_different_things(self):
@@ -258,10 +258,10 @@ class FullDisk(SystemTest):
         settings = self.settings(run, train__steps=8, checkpoint__every=2, model__layers=20, model__hidden=64)
         text = self.expect(0, self.train(1, settings))
         for number in (4, 6, 8):
-            self.assert_told_once(text, f"before saving step {number}, because the disk has no space for both; checkpoint.keep is 2")
+            self.assert_printed_once(text, f"before saving step {number}, because the disk has no space for both; checkpoint.keep is 2")
         self.assertEqual(sorted(path.name for path in (run / "checkpoints").iterdir()), ["step-00000006", "step-00000008"])
         text = self.expect(0, self.start(1, ["preflight", *options(settings)]))
-        self.assert_told_once(text, f"{run} has space for 2 of the 3 checkpoints that checkpoint.keep=2 needs")
+        self.assert_printed_once(text, f"{run} has space for 2 of the 3 checkpoints that checkpoint.keep=2 needs")
 
     def test_a_save_fails(self):
         ranks, layout = LAYOUTS["tp2pp2"]
@@ -269,8 +269,8 @@ class FullDisk(SystemTest):
         settings = {**self.settings(run, train__steps=8, checkpoint__every=2), **layout, "checkpoint.keep_every": 2}
         text = self.expect(70, self.train(ranks, settings))
         for number in (4, 6, 8):
-            self.assert_told_once(text, f"step {number} could not be saved: ")
-        self.assert_told_once(text, "the last step could not be saved (reason above); fix the cause, then run the same command to repeat everything after step 2")
+            self.assert_printed_once(text, f"step {number} could not be saved: ")
+        self.assert_printed_once(text, "the last step could not be saved (reason above); fix the cause, then run the same command to repeat everything after step 2")
         self.assertEqual(text.count("bytes free, but the checkpoint needs"), 3)
         self.assertEqual([event["step"] for event in events(run, "checkpoint_failed")], [4, 6, 8])
         self.assertEqual(sorted(losses(run)), list(range(1, 9)))
@@ -279,7 +279,7 @@ class FullDisk(SystemTest):
             self.assertEqual(shiftron("checkpoint", "verify", step(run, number)).returncode, 0)
         first = losses(run)
         subprocess.run(["mount", "-o", "remount,size=9m", self.disk], check=True)
-        self.assert_told_once(self.expect(0, self.train(ranks, settings)), "resuming after step 2")
+        self.assert_printed_once(self.expect(0, self.train(ranks, settings)), "resuming after step 2")
         self.assertEqual(losses(run), first)
 
     def test_a_full_disk_to_the_last_byte(self):

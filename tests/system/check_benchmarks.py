@@ -340,7 +340,7 @@ class Benchmarks(Reports):
         for process in job.ranks().values():
             os.kill(process, signal.SIGUSR1)
         text = self.expect(75, job)
-        self.assert_told_once(text, "step 2: its benchmarks are left for the next start")
+        self.assert_printed_once(text, "step 2: its benchmarks are left for the next start")
         self.assertFalse((run / "evaluations").exists())
         self.assertTrue(step(run, 2).exists())
 
@@ -354,7 +354,7 @@ class Benchmarks(Reports):
                 (2, self.asking(run, evaluation__data=self.folder), [f"{self.folder}/hellaswag/validation.jsonl"])):
             text = self.expect(76, self.train(ranks, settings))
             for part in texts:
-                self.assert_told_once(text, part)
+                self.assert_printed_once(text, part)
             self.assertFalse(run.exists())
 
 

@@ -167,7 +167,7 @@ class DatasetFormat(SystemTest):
         self.expect_same(["labels"], None, 0, True, [1, 2], more)
         self.expect_same(["labels", "plain", "packed"], [1, 2, 3], 1, False, [1, 40000], more)
         settings = {**self.settings(self.folder / "run"), "data.train": self.folder / "packed", "train.sequence_length": PACK + 1}
-        self.assert_told_once(self.expect(76, self.train(1, settings)), f"set train.sequence_length={PACK}, or build it with --pack {PACK + 1}")
+        self.assert_printed_once(self.expect(76, self.train(1, settings)), f"set train.sequence_length={PACK}, or build it with --pack {PACK + 1}")
 
     def test_masked_data_train_the_same_and_resume_without_a_tokenizer(self):
         """Most windows of the data count nothing, so do some microbatches and, of two windows each, whole steps."""
@@ -227,7 +227,7 @@ class DatasetFormat(SystemTest):
                             ([*given[:3], "--ids", other, "--end-of-document", END], f"other.jsonl:2: id {VOCAB} at position 0 is not within the vocabulary")):
             refused = shiftron(*line)
             self.assertEqual((refused.returncode, refused.stdout), (76, ""), refused.stderr)
-            self.assert_told_once(refused.stderr, fault)
+            self.assert_printed_once(refused.stderr, fault)
 
     def expect_log_probabilities(self, checkpoint, given):
         """They are what `evaluate` computes for the same ids, as the only counted targets of a dataset."""

@@ -93,7 +93,7 @@ class GpuAccidents(SystemTest):
             with self.subTest(kind=kind):
                 job, report = self.start_failing(run, f"{kind}:{calls[kind] * 3 // 10}")
                 text = self.expect(70, job)
-                self.assert_told_once(text, f"step-{self.STEPS:08d} could not be read, but its content may be valid: rank 0 on {socket.gethostname()}: ")
+                self.assert_printed_once(text, f"step-{self.STEPS:08d} could not be read, but its content may be valid: rank 0 on {socket.gethostname()}: ")
                 self.assertNotIn("cannot be used", text)
                 self.assertEqual(json.loads(report.read_text())["left"], {})
                 self.assertEqual(events(run, "exit")[-1]["code"], 70)
@@ -108,7 +108,7 @@ class GpuAccidents(SystemTest):
         self.assertIn("[rank 1] error: cudaEventCreateWithFlags: out of memory", self.expect(76, job))
         self.expect(0, self.train(2, self.settings_of(run)))
         job, _ = self.start_failing(run, f"1/copy:{self.OF_INITIAL_WEIGHTS}", 2)  # of the step's, of which all ranks hear
-        self.assert_told_once(self.expect(70, job),
+        self.assert_printed_once(self.expect(70, job),
                               f"could not be read, but its content may be valid: rank 1 on {socket.gethostname()}: upload of ")
 
     def test_a_rank_that_fails_alone_in_decoding_says_why(self):

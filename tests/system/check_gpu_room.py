@@ -39,7 +39,7 @@ class GpuRoom(SystemTest):
             with self.subTest(devices=devices, memory=memory, ranks=ranks):
                 text = self.train_on(devices, memory, ranks, code)
                 if code:
-                    self.assert_told_once(text, "not enough memory on the device of rank ")
+                    self.assert_printed_once(text, "not enough memory on the device of rank ")
 
     def test_memory_of_communicators_is_planned_and_reported(self):
         reserve = 40

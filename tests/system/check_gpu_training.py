@@ -90,7 +90,7 @@ class GpuTraining(SystemTest):
             text = self.expect(76, self.train(1, self.settings_of(run, "fp32", device__kind="cuda")))
         finally:
             del os.environ["SHIFTRON_MACHINE_DEVICES"]
-        self.assert_told_once(text, "no GPU found on", "device.kind=cpu")
+        self.assert_printed_once(text, "no GPU found on", "device.kind=cpu")
 
 
 if __name__ == "__main__":

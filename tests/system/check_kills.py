@@ -139,7 +139,7 @@ class Kills(SystemTest):
         failed = time.monotonic()
         job.wait()  # this mpirun loses codes
         self.assertLess(time.monotonic() - failed, scaled(15))
-        self.assert_told_once(job.text(), "[rank 1] error: data/shard-", f" (on {socket.gethostname()})")
+        self.assert_printed_once(job.text(), "[rank 1] error: data/shard-", f" (on {socket.gethostname()})")
         self.assertEqual([(event["rank"], event["code"]) for event in events(run, "exit")], [(1, 76)])
         self.assertIn("this rank stops because rank 1 ended with code 76", (run / "logs/rank-00000.log").read_text())
 

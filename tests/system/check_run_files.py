@@ -182,7 +182,7 @@ class RunFiles(SystemTest):
         job.wait()
         died_at = last_step(run)
         text = self.expect(0, self.train(1, self.settings(run, train__steps=3)))
-        self.assert_told_once(text, f"metrics.jsonl has lines of earlier steps, but {run}/checkpoints contains no checkpoint: training starts at step 1")
+        self.assert_printed_once(text, f"metrics.jsonl has lines of earlier steps, but {run}/checkpoints contains no checkpoint: training starts at step 1")
         self.assertEqual([line["step"] for line in lines(run / "metrics.jsonl")], [1, 2, 3])
         self.assertEqual(last_step(run), 3)
         moved = (run / "metrics.superseded.jsonl").read_text().splitlines()

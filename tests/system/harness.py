@@ -203,7 +203,7 @@ class SystemTest(unittest.TestCase):
             time.sleep(0.05)
         self.assertEqual(left, {}, "orphans")
 
-    def assert_told_once(self, text, *phrases):
+    def assert_printed_once(self, text, *phrases):
         for phrase in phrases:
             self.assertEqual(text.count(phrase), 1, f"{phrase!r} in:\n{text[-3000:]}")
 

@@ -31,7 +31,7 @@ void generate_documents(const DocumentGenerator& generator, uint64_t count, int 
              for (uint64_t i = 0; i < batch.count; ++i) batch.documents.push_back(generator.document(batch.first + i));
            },
        .take = [&](GeneratedBatch& batch) { std::ranges::for_each(batch.documents, take); },
-       .told = [](const GeneratedBatch&, size_t) {}});
+       .progressed = [](const GeneratedBatch&, size_t) {}});
   for (uint64_t first = 0; first < count; first += in_batch) {
     const uint64_t made = std::min(in_batch, count - first);
     work.add({.first = first, .count = made}, made * (2 * sizeof(int32_t) * longest + sizeof(GeneratedDocument)));

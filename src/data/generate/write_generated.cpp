@@ -24,7 +24,7 @@ void check_sizes(const DocumentGenerator& generator, const GeneratedData& data) 
 }  // namespace
 
 std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, const GeneratedData& data,
-                                          const std::function<void(const std::vector<BuiltDataset>&)>& tell,
+                                          const std::function<void(const std::vector<BuiltDataset>&)>& notify,
                                           const Progress::Output& output) {
   check_sizes(generator, data);
   const int64_t count = data.documents + data.validation;
@@ -50,7 +50,7 @@ std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, co
     });
   }
   std::vector<BuiltDataset> built = writer.finish({.nothing = "no document"}, output);
-  if (tell) tell(built);
+  if (notify) notify(built);
   writer.commit();
   return built;
 }

@@ -21,10 +21,10 @@ struct GeneratedData {
   std::string source;      // for people
 };
 
-// Equal options give equal bytes, with any number of threads. `output`: where progress goes; `tell` gets the datasets
+// Equal options give equal bytes, with any number of threads. `output`: where progress goes; `notify` gets the datasets
 // before the last trace of the build is removed. Errors as in DatasetWriter.
 std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, const GeneratedData& data,
-                                          const std::function<void(const std::vector<BuiltDataset>&)>& tell,
+                                          const std::function<void(const std::vector<BuiltDataset>&)>& notify,
                                           const Progress::Output& output = {});
 
 }  // namespace shiftron
