@@ -23,6 +23,7 @@
 #include "train/library_choices.h"
 #include "train/resume.h"
 #include "train/saved_state.h"
+#include "train/start_text.h"
 #include "train/training_run.h"
 
 namespace shiftron {
@@ -127,8 +128,7 @@ void TrainingRun::open_directory() {
 void TrainingRun::write_start() const {
   const std::vector<std::string> names = environment_.world.gather_text(host_name(), 0);
   if (!first_rank()) return;
-  environment_.log.info(
-      fmt::format("{} ranks, {}:\n{}", layout_.ranks(), text_of(layout_), layout_picture(config_, layout_, names)));
+  environment_.log.info(start_text(config_, layout_, names, environment_.share.threads));
   if (const std::string warning = host_warning(layout_, names); !warning.empty()) environment_.log.warning(warning);
   std::map<std::string, int> hosts;  // ranks on each
   for (const std::string& name : names) ++hosts[name];
