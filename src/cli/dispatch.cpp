@@ -71,9 +71,12 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   }
   if (asks_for_help(noun) || noun == "help") {
     const std::string topic = arguments.size() == 2 ? arguments[1] : "";
-    if (topic == "json") return print_json(help_json(commands)), 0;
-    if (topic != "all") refuse_more_words(arguments, 1);
-    std::cout << commands_help(commands) << (topic == "all" ? keys_help() : "");
+    if (topic == "json") {
+      print_json(help_json(commands));
+    } else {
+      if (topic != "all") refuse_more_words(arguments, 1);
+      std::cout << commands_help(commands) << (topic == "all" ? keys_help() : "");
+    }
     return 0;
   }
   if (noun == "--version") {

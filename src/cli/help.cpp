@@ -1,4 +1,4 @@
-// Lays out help in two columns, at most 100 wide.
+// Lays out help in two columns.
 #include "cli/help.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/config_reader.h"
+#include "core/wrapped_text.h"
 #include "train/options.h"
 
 namespace shiftron::cli {
@@ -14,34 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::pair<std::string, std::string>>;  // left and right column
 
-constexpr size_t kWidth = 100;
 constexpr size_t kLargestLeft = 30;  // longer names stand on a line of their own
-
-// Columns that a text of UTF-8 takes.
-size_t columns(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; }));
-}
-
-// `text`, whose first line begins at column `indent`, broken at blanks; later lines are indented to that column.
-std::string wrapped(const std::string& text, size_t indent) {
-  std::string lines;
-  size_t at = indent, begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (at > indent && at + 1 + columns(word) > kWidth) {
-      lines += "\n" + std::string(indent, ' ');
-      at = indent;
-    } else if (at > indent) {
-      lines += ' ';
-      ++at;
-    }
-    lines += word;
-    at += columns(word);
-  }
-  return lines + "\n";
-}
 
 std::string two_columns(const Rows& rows) {
   size_t left = 0;
@@ -117,7 +91,10 @@ std::pair<std::string, std::vector<std::string>> type_of(const std::string& valu
 
 Json option_json(const CommandOption& option) {
   auto [type, choices] = type_of(option.value_name);
-  if (!option.choices.empty()) std::tie(type, choices) = std::pair{"choice", option.choices};
+  if (!option.choices.empty()) {
+    type = "choice";
+    choices = option.choices;
+  }
   if (option.value_name.empty()) type = "flag";
   return {{"name", "--" + option.name},
           {"argument", option.value_name},

@@ -18,7 +18,6 @@
 #include "cli/version.h"
 #include "core/directory_lock.h"
 #include "core/file.h"
-#include "core/hash.h"
 #include "core/host.h"
 #include "evaluate/step_benchmarks.h"
 #include "parallel/agree.h"
@@ -248,10 +247,6 @@ int run_train(const CommandLine& line) {
   std::optional<std::chrono::system_clock::time_point> end_time;
   if (parsed.has("end-time")) {
     end_time = std::chrono::system_clock::time_point(std::chrono::seconds(parsed.integer("end-time")));
-  }
-  if (world->rank() == 0) {
-    log.info(fmt::format("configuration {} (hash {}):\n{}", config.output.directory,
-                         to_hex(xxh3_64(hash_input(config))), to_config_text(config)));
   }
   const HostShare share = share_of(session, config.device.threads);
   if (rank == 0) {

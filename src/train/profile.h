@@ -2,13 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/ledger.h"
 
 namespace shiftron {
 
+// The fastest of repeated measurements of one rate, or NaN if they differ by more than 10 %: then other work has run at
+// the same time, and a share of the rate would mean nothing.
+double credible_peak(const std::vector<double>& measured);
+
 struct MachineRates {
-  double operations = 0;  // per second: products of matrices
+  double operations = 0;  // per second: products of matrices; NaN: not known, see credible_peak()
   double bytes = 0;       // per second: copying, read and written bytes together
 };
 

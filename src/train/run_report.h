@@ -23,8 +23,8 @@ class RunReport {
   RunReport& operator=(RunReport&&) noexcept = default;
   ~RunReport();  // tries once more to write what waits
   // Appends to the files of config.output.directory. Training starts with step `first_step`; what older files hold for
-  // it and later steps no longer counts. `peak`: GEMM operations per second of all ranks; once a step exceeds it, no
-  // share of it is reported any more.
+  // it and later steps no longer counts. `peak`: GEMM operations per second of all ranks, or NaN if it is not known;
+  // then, and once a step exceeds it, no share of it is reported.
   RunReport(const RunConfig& config, int64_t first_step, double peak, Log& log,
             std::function<void(const std::string& line)> show_progress);
 
@@ -41,7 +41,7 @@ class RunReport {
   const RunConfig* config_ = nullptr;
   Log* log_ = nullptr;
   int64_t first_step_ = 1;
-  double peak_ = 0;  // NaN: a step has exceeded it
+  double peak_ = 0;  // NaN: not known, or a step has exceeded it
   std::function<void(const std::string& line)> show_progress_;
   JsonLines metrics_;
   bool lines_waiting_ = false, move_reported_ = false;

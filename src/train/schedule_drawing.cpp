@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 
 #include "core/check.h"
 #include "core/enum_names.h"
@@ -16,9 +17,12 @@ namespace shiftron {
 namespace {
 
 constexpr double kLeft = 74, kTop = 98, kBottom = 58, kRow = 30, kBox = 24, kDigit = 0.62;  // times the font's size
-constexpr double kWidest = 3600, kNarrowest = 640;  // of the drawn part of the time axis
-constexpr double kBoxes = 26, kThinnest = 4;        // average box if all is drawn, at most and at least
-constexpr double kBoxesOfParts = 16, kGap = 150;    // average box if two parts are drawn, and the gap between them
+// Of the drawn part of the time axis: what a screen shows at once, and what is drawn if boxes would be too thin there.
+constexpr double kUsual = 1500, kWidest = 2400, kNarrowest = 640;
+constexpr double kTicks = 44;                     // pixels between ticks of the time axis, at least
+constexpr int kMarked = 8;                        // every eighth microbatch is darker where numbers do not fit
+constexpr double kBoxes = 26, kThinnest = 4;      // average box if all is drawn, at most and at least
+constexpr double kBoxesOfParts = 16, kGap = 150;  // average box if two parts are drawn, and the gap between them
 
 constexpr std::array kColours = {std::array{110, 168, 230}, std::array{244, 165, 80}, std::array{118, 190, 130}};
 constexpr std::array kNames = {"forward", "backward", "weight gradients"};
@@ -37,12 +41,12 @@ int colour_of(ActionKind kind) {
   }
 }
 
-// Later chunks are lighter.
-std::string fill(int colour, int chunk, int chunks) {
-  const double white = chunks == 1 ? 0 : 0.62 * chunk / (chunks - 1);
+// Later chunks are lighter, marked microbatches darker.
+std::string fill(int colour, int chunk, int chunks, bool marked = false) {
+  const double white = chunks == 1 ? 0 : 0.62 * chunk / (chunks - 1), light = marked ? 0.66 : 1;
   std::string text = "#";
   for (const int part : kColours[static_cast<size_t>(colour)]) {
-    text += fmt::format("{:02x}", static_cast<int>(std::lround(part + white * (255 - part))));
+    text += fmt::format("{:02x}", static_cast<int>(std::lround(light * (part + white * (255 - part)))));
   }
   return text;
 }
@@ -71,21 +75,28 @@ class Drawing {
         chunks_(chunks_of(schedule)),
         times_(simulate(schedule, stages, microbatches, costs)) {
     CHECK(times_.hang.empty(), "the schedule hangs: ", times_.hang);
-    double work = 0;
+    double work = 0, shortest = times_.total;
     int boxes = 0;
+    first_backward_ = times_.total;
     for (const auto& stage : times_.stages) {
       for (const TimedAction& timed : stage) {
-        if (colour_of(timed.action.kind) < 0) continue;
+        const int colour = colour_of(timed.action.kind);
+        if (colour < 0) continue;
         work += timed.duration();
         boxes += 1;
+        shortest = std::min(shortest, timed.duration());
+        if (colour == 0) last_forward_ = std::max(last_forward_, timed.end);
+        if (colour == 1) first_backward_ = std::min(first_backward_, timed.start);
       }
     }
     const double average = work / boxes;
     const bool fits = times_.total * kThinnest <= kWidest * average;
-    scale_ = fits ? std::min(kWidest / times_.total, kBoxes / average) : kBoxesOfParts / average;
+    const double least = std::max(kUsual / times_.total, kThinnest / average);
+    scale_ = fits ? std::min(least, kBoxes / average) : kBoxesOfParts / average;
     const double digits = static_cast<double>(std::to_string(microbatches - 1).size());
-    font_ = std::clamp((average * scale_ - 1) / (kDigit * digits), 6.0, 10.0);
-    const double shown = kWidest / scale_ / 2;
+    font_ = std::clamp((average * scale_ - 1) / (kDigit * digits), 7.0, 10.0);
+    marks_ = shortest * scale_ < needed(digits) && microbatches > kMarked;
+    const double shown = kUsual / scale_ / 2;
     if (fits) {
       parts_ = {{0, times_.total, kLeft}};
     } else {
@@ -106,11 +117,13 @@ class Drawing {
     text += label(right + 12, kTop - 8, "in flight", "fill=\"#444\"");
     for (int stage = 0; stage < stages_; ++stage) text += row(stage, right);
     if (parts_.size() > 1) text += gap(bottom);
-    for (const DrawnPart& part : parts_) text += axis(part, bottom);
+    for (const DrawnPart& part : parts_) text += axis(part, bottom) + phases(part);
     return text + "</svg>\n";
   }
 
  private:
+  // Width of a box into which a number of so many digits fits.
+  double needed(double digits) const { return kDigit * font_ * digits + 0.9; }
   double end_of(const DrawnPart& part) const { return part.x + (part.to - part.from) * scale_; }
 
   std::string summary() const {
@@ -134,7 +147,9 @@ class Drawing {
       text += label(x + 4, 68.5, name);
       x += 22 + kDigit * 10 * static_cast<double>(name.size());
     }
-    if (chunks_ > 1) text += label(x, 68.5, "later chunks are lighter", "fill=\"#444\"");
+    std::string more = chunks_ > 1 ? "later chunks are lighter" : "";
+    if (marks_) more += std::string(more.empty() ? "" : "; ") + "every eighth microbatch is darker";
+    if (!more.empty()) text += label(x, 68.5, more, "fill=\"#444\"");
     return text;
   }
 
@@ -161,11 +176,10 @@ class Drawing {
     if (colour < 0 || from >= to) return "";
     const double x = part.x + (from - part.from) * scale_, width = (to - from) * scale_;
     const std::string number = std::to_string(action.microbatch);
-    const double needed = kDigit * font_ * static_cast<double>(number.size()) + 0.9;
-    if (width >= needed) numbers += label(x + width / 2, y + 16, number);
+    if (width >= needed(static_cast<double>(number.size()))) numbers += label(x + width / 2, y + 16, number);
     const std::string stroke = width >= 6 ? " stroke=\"#fff\" stroke-width=\"1\"" : "";
-    return rectangle(x, y, width, kBox,
-                     "class=\"action\" fill=\"" + fill(colour, action.chunk, chunks_) + "\"" + stroke + ">") +
+    const std::string shade = fill(colour, action.chunk, chunks_, marks_ && action.microbatch % kMarked == 0);
+    return rectangle(x, y, width, kBox, "class=\"action\" fill=\"" + shade + "\"" + stroke + ">") +
            fmt::format("<title>{}, microbatch {}, chunk {}: {:g} to {:g}</title></rect>\n",
                        kNames[static_cast<size_t>(colour)], action.microbatch, action.chunk, start, end);
   }
@@ -177,10 +191,30 @@ class Drawing {
            label(x, middle + 8, fmt::format("time {:.4g} to {:.4g}", parts_[0].to, parts_[1].from), centred);
   }
 
+  // Lines above the stages: until the first backward, then until the last forward, then the rest.
+  std::string phases(const DrawnPart& part) const {
+    struct Phase {
+      const char* name;
+      double from, to;
+    };
+    std::string text;
+    for (const Phase& phase :
+         {Phase{"warm-up", 0, first_backward_}, Phase{"steady state", first_backward_, last_forward_},
+          Phase{"cool-down", std::max(first_backward_, last_forward_), times_.total}}) {
+      const double from = std::max(phase.from, part.from), to = std::min(phase.to, part.to);
+      if (from >= to) continue;
+      const double x = part.x + (from - part.from) * scale_, width = (to - from) * scale_;
+      text += rectangle(x + 0.5, kTop - 7, std::max(width - 1, 0.5), 3, "fill=\"#888\"/>\n");
+      if (width >= kDigit * 12 * static_cast<double>(std::string_view(phase.name).size()))
+        text += label(x + width / 2, kTop - 11, phase.name, "text-anchor=\"middle\" fill=\"#444\"");
+    }
+    return text;
+  }
+
   std::string axis(const DrawnPart& part, double bottom) const {
-    double step = std::pow(10, std::floor(std::log10(90 / scale_)));  // a round number, at least 30 pixels apart
-    for (const double factor : {2.0, 2.5}) {
-      if (step * scale_ < 30) step *= factor;
+    double step = std::pow(10, std::floor(std::log10(3 * kTicks / scale_)));  // a round number
+    for (const double factor : {2.0, 2.5, 2.0}) {
+      if (step * scale_ < kTicks) step *= factor;
     }
     std::string text;
     for (double at = std::ceil(part.from / step) * step; at <= part.to * (1 + 1e-9); at += step) {
@@ -194,8 +228,10 @@ class Drawing {
   Schedule schedule_;
   int stages_, microbatches_, chunks_;
   ScheduleTimes times_;
-  double scale_ = 1;  // pixels of a unit of time
-  double font_ = 10;  // of numbers in boxes
+  double scale_ = 1;                              // pixels of a unit of time
+  double font_ = 10;                              // of numbers in boxes
+  bool marks_ = false;                            // every eighth microbatch is darker
+  double first_backward_ = 0, last_forward_ = 0;  // when the first one begins, when the last one ends
   std::vector<DrawnPart> parts_;
 };
 

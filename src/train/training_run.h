@@ -95,7 +95,7 @@ class TrainingRun {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<StepEvaluation> tasks_;
   RunReport report_;
-  double peak_ = 0;     // operations per second of all ranks
+  double peak_ = 0;     // operations per second of all ranks; NaN: not known
   MachineRates rates_;  // of this rank
   double profiled_seconds_ = 0;
   std::string validation_fingerprint_;

@@ -42,8 +42,8 @@ std::string draw_run(const RunConfig& config, const ParallelLayout& layout) {
     throw_bad_input("a drawing of ", layout.pp, " stages and ", microbatches, " microbatches would have ", parts,
                     " parts; the maximum is ", kMostDrawn, "; draw with a smaller train.global_batch");
   }
-  const std::string title =
-      fmt::format("{} ranks: {}; {} layers", layout.ranks(), text_of(layout), config.model.layers);
+  const std::string title = fmt::format("{} ranks: {}; {} layers; time in forward passes of a layer", layout.ranks(),
+                                        text_of(layout), config.model.layers);
   return draw_schedule(schedule, layout.pp, microbatches, schedule_costs(config), title);
 }
 

@@ -3,8 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "cli/config_reader.h"
@@ -115,9 +116,9 @@ TEST(Help, JsonHoldsEveryCommandOptionAndKey) {
   ASSERT_EQ(json["commands"].size(), all_commands().size());
   ASSERT_EQ(json["keys"].size(), option_table().size());
   std::map<std::string, nlohmann::json> commands, options, keys;
-  for (const auto& command : json["commands"]) commands[command["name"]] = command;
-  for (const auto& option : commands.at("generate")["options"]) options[option["name"]] = option;
-  for (const auto& key : json["keys"]) keys[key["name"]] = key;
+  for (const auto& command : json["commands"]) commands[command["name"].get<std::string>()] = command;
+  for (const auto& option : commands.at("generate")["options"]) options[option["name"].get<std::string>()] = option;
+  for (const auto& key : json["keys"]) keys[key["name"].get<std::string>()] = key;
   EXPECT_EQ(commands.at("data build")["summary"], named("data build").summary);
   EXPECT_EQ(commands.at("data build")["takes_keys"], false);
   EXPECT_EQ(commands.at("train")["takes_keys"], true);
@@ -130,9 +131,12 @@ TEST(Help, JsonHoldsEveryCommandOptionAndKey) {
   EXPECT_EQ(keys.at("optimizer.clip")["type"], "number");
   EXPECT_EQ(keys.at("optimizer.clip")["default"], "1");
   EXPECT_EQ(keys.at("model.tie_embeddings")["type"], "boolean");
-  EXPECT_EQ(keys.at("shift.form")["choices"], (std::vector<std::string>{"free", "gate", "clamp", "project"}));
-  EXPECT_EQ(keys.at("parallel.recompute")["choices"], (std::vector<std::string>{"none", "selective", "full"}));
-  EXPECT_EQ(keys.at("checkpoint.resume")["choices"], (std::vector<std::string>{"auto", "never"}));
+  EXPECT_EQ(keys.at("shift.form")["choices"].get<std::vector<std::string>>(),
+            (std::vector<std::string>{"free", "gate", "clamp", "project"}));
+  EXPECT_EQ(keys.at("parallel.recompute")["choices"].get<std::vector<std::string>>(),
+            (std::vector<std::string>{"none", "selective", "full"}));
+  EXPECT_EQ(keys.at("checkpoint.resume")["choices"].get<std::vector<std::string>>(),
+            (std::vector<std::string>{"auto", "never"}));
   EXPECT_EQ(keys.at("data.train")["repeatable"], true);
 }
 

@@ -94,6 +94,18 @@ class RunFiles(SystemTest):
     def of(self, run, **more):
         return {**self.settings(run, **more), **LAYOUTS["tp2pp2"][1]}
 
+    def assert_start_is_short(self, text, run):
+        """What differs from the defaults, parameters, tokens, ranks and files; no key that has its default."""
+        begin = text.index(f"run {run}\n")
+        start = text[begin:text.index("\n\n", begin)]  # a picture of the layout follows
+        for phrase in ("config.conf has every key (hash ", "\n  optimizer   learning_rate=", " warmup=7\n", " parameters", " without embedding and head)",
+                       "\n  budget      6 steps x 128 tokens = 768 tokens\n", "\n  devices     4 ranks on ", "tp 2 · pp 2 · dp 1; 4 microbatches per step"):
+            self.assertIn(phrase, start)
+        self.assertNotIn("rope_base", text)
+        without_paths = [line for line in start.splitlines() if str(self.folder) not in line]
+        self.assertLessEqual(max(map(len, without_paths)), 100, start)
+        self.assertLess(len(start.splitlines()), 25, start)
+
     def test_files_of_a_run(self):
         run = self.folder / "run"
         more = {"train__steps": 6, "checkpoint__every": 3, "evaluation__every": 3, "evaluation__sequences": 4, "optimizer__warmup": 7,
@@ -101,8 +113,9 @@ class RunFiles(SystemTest):
         again = ["--data.validation", self.folder / "data" / "validation"]  # a second source
         text = self.expect(0, self.start(4, ["train", *options(self.of(run, **more)), *again]))
         for number in range(1, 7):
-            self.assertRegex(text, rf"(?m)^step {number}/6  loss [\d.]+  accuracy [\d.]+  norm [\d.]+  [\d,]+ tokens/s ")
+            self.assertRegex(text, rf"(?m)^step {number}/6  loss [\d.]+  norm [\d.]+  lr {1e-2 * number / 7:.2e}  [\d,]+ tokens/s .* left$")
         self.assertNotRegex(text, r"\x1b|\r")  # plain in a pipe
+        self.assert_start_is_short(text, run)
         metrics = lines(run / "metrics.jsonl")
         steps = [line for line in metrics if "loss" in line]
         self.assertEqual([line["step"] for line in steps], list(range(1, 7)))

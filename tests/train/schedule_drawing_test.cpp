@@ -99,6 +99,25 @@ TEST(ScheduleDrawing, SaysWhatItShows) {
   EXPECT_EQ(count_of(draw_schedule({zb_v}, 4, 8, {}, ""), ".0\">8<"), 4u);  // in flight on every stage
 }
 
+// As a screen shows it: numbers only where they fit, and phases and every eighth microbatch in their place.
+TEST(ScheduleDrawing, OfManyMicrobatchesIsReadable) {
+  const auto width_of = [](const std::string& svg) { return std::stod(svg.substr(svg.find("width=\"") + 7)); };
+  const std::string many = draw_schedule({one_forward_one_backward}, 16, 64, {}, "");
+  EXPECT_LT(width_of(many), 1700);
+  EXPECT_EQ(count_of(many, "every eighth microbatch is darker"), 1u);
+  EXPECT_EQ(count_of(many, ">63<"), 16u) << "only backward boxes, twice as wide, have room for it";
+  for (const char* phase : {">warm-up<", ">steady state<", ">cool-down<"}) EXPECT_EQ(count_of(many, phase), 1u);
+  const size_t dark = count_of(many, "fill=\"#496f98\""), light = count_of(many, "class=\"action\" fill=\"#6ea8e6\"");
+  EXPECT_EQ(dark, 16u * 8);  // forward of microbatches 0, 8, …, 56
+  EXPECT_EQ(light, 16u * 56);
+  const std::string few = draw_schedule({one_forward_one_backward}, 4, 8, {}, "");
+  EXPECT_EQ(count_of(few, "darker") + count_of(few, "#496f98"), 0u);
+  EXPECT_EQ(count_of(few, ">7<"), 8u);
+  for (const char* phase : {">warm-up<", ">steady state<", ">cool-down<"}) EXPECT_EQ(count_of(few, phase), 1u);
+  EXPECT_EQ(count_of(draw_schedule({gpipe}, 4, 8, {}, ""), "steady state"), 0u) << "all forward, then all backward";
+  EXPECT_LT(width_of(draw_schedule({interleaved, 4}, 16, 64, {}, "")), 2700);
+}
+
 TEST(ScheduleDrawing, OfALongScheduleHasItsEndsAndSaysSo) {
   const std::string svg = draw_schedule({zb_h1}, 4, 4096, {}, "long");
   EXPECT_EQ(fault_of_xml(svg), "");
