@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "core/foreign_text.h"
 #include "core/json_reason.h"
 
 namespace shiftron {

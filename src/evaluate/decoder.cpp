@@ -173,7 +173,7 @@ struct Decoder::Implementation {
     const auto* const bytes = reinterpret_cast<const char*>(values.data());
     const std::string received = stages->broadcast_text({bytes, values.size() * sizeof(double)}, pieces.back().stage);
     values.resize(received.size() / sizeof(double));
-    std::memcpy(values.data(), received.data(), told.size());
+    std::memcpy(values.data(), received.data(), received.size());
     return values;
   }
 

@@ -55,15 +55,15 @@ std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOpt
     return "";
   }
   FastestProducts fastest;
-  std::string told;
+  std::string choices;
   if (world.rank() == 0) {
     fastest = fastest_products(cpu, among, typical_product(config));
     for (const ProductClass& of : kProductClasses)
-      told += static_cast<char>(kDigit + static_cast<int>(fastest.by.*of.by));
+      choices += static_cast<char>(kDigit + static_cast<int>(fastest.by.*of.by));
   }
-  told = world.broadcast_text(told, 0);
+  choices = world.broadcast_text(choices, 0);
   for (size_t i = 0; i < kProductClasses.size(); ++i) {
-    cpu.bfloat16.*kProductClasses[i].by = static_cast<ProductsBy>(told.at(i) - kDigit);
+    cpu.bfloat16.*kProductClasses[i].by = static_cast<ProductsBy>(choices.at(i) - kDigit);
   }
   return world.rank() == 0 ? fastest.text() : "";
 }
@@ -115,12 +115,12 @@ std::string HostDevices::text() const {
 }
 
 std::string sharing_warning(const DevicesOfHosts& hosts) {
-  std::string told;
+  std::string shared;
   for (const auto& [host, of] : hosts) {
-    if (of.shares()) told += fmt::format("{}{} ({})", told.empty() ? "" : ", ", host, of.text());
+    if (of.shares()) shared += fmt::format("{}{} ({})", shared.empty() ? "" : ", ", host, of.text());
   }
-  if (told.empty()) return "";
-  return "more ranks than GPUs on " + told +
+  if (shared.empty()) return "";
+  return "more ranks than GPUs on " + shared +
          ": these ranks exchange data through sockets, which is slow; start one rank per GPU, or check nvidia-smi on "
          "these hosts";
 }

@@ -256,15 +256,15 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
   write("exit", {{"code", code}, {"error", message}});
   try {
     int first = rank_;
-    bool told = false;
+    bool is_reported = false;
     for_each_json_line(path_, [&](const nlohmann::json& object) {
       const std::string event = text_in(object, "event");
-      if (event == "start") told = false;
-      if (event != "exit" || told || text_in(object, "error") != message) return;
-      told = true;
+      if (event == "start") is_reported = false;
+      if (event != "exit" || is_reported || text_in(object, "error") != message) return;
+      is_reported = true;
       first = static_cast<int>(whole_number_in(object, "rank", rank_));
     });
-    return first == rank_ || !told;
+    return first == rank_ || !is_reported;
   } catch (...) {
     return true;
   }
