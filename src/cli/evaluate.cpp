@@ -261,9 +261,10 @@ GenerateOptions generation_of(const CommandLine& line) {
 void continue_text(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world,
                    const HostShare& share) {
   // The generated text is printed unchanged, except on a terminal, which it could control. Open MPI's mpirun gives each
-  // rank a terminal that is not the user's; launch/local says whether it prints to one.
+  // rank a terminal that is not the user's, MPICH's a pipe; launch/local says whether it prints to a terminal.
   const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-  const bool on_terminal = launched ? std::getenv("SHIFTRON_ON_TERMINAL") != nullptr : ::isatty(STDOUT_FILENO) == 1;
+  const bool on_terminal =
+      std::getenv("SHIFTRON_ON_TERMINAL") != nullptr || (!launched && ::isatty(STDOUT_FILENO) == 1);
   const std::string prompt = line.text("prompt");
   const bool speaks = world.rank() == 0;
   bool begun = false;

@@ -85,7 +85,7 @@ void require_all_tasks(const LaunchedTasks& launched, int ranks) {
   throw_bad_input("the launcher has started ", launched.count, " processes (", launched.source, "), and MPI sees ",
                   ranks,
                   " of them: the launcher does not speak with the program's MPI, and each would do all the work "
-                  "alone; start them with the mpirun of the Open MPI that the program was built with, or with srun "
+                  "alone; start them with the launcher of the MPI that the program was built with, or with srun "
                   "--mpi=pmix; where one process is wanted: mpirun -n 1");
 }
 
