@@ -7,6 +7,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True  # the folder may belong to another user
+import installed  # pylint: disable=wrong-import-position
 import paired  # pylint: disable=wrong-import-position
 import picture  # pylint: disable=wrong-import-position
 from foreign_text import printable  # pylint: disable=wrong-import-position
@@ -104,7 +105,7 @@ def difference_text(one):
         return head + "no seed is in both arms: nothing is paired"
     counts = f"{one['lower']} of {one['n']} lower"
     if one["n"] == 1:
-        return head + f"{one['mean']:+.4f}, {counts}; one seed has no standard error: train more seeds (launch/seeds)"
+        return head + f"{one['mean']:+.4f}, {counts}; one seed has no standard error: train more seeds ({installed.named('launch/seeds')})"
     low, high = one["interval"]
     return head + f"{one['mean']:+.4f} ± {one['standard_error']:.4f} (standard error), 90 % t interval {low:+.4f} … {high:+.4f}, {counts}"
 

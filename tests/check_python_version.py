@@ -13,7 +13,7 @@ import re
 import sys
 
 OLDEST = (3, 8)
-OWN = {"compare_runs", "foreign_text", "job_folders", "paired", "picture", "quick_text", "run_values", "side_by_side", "whole_file"}  # modules of launch/
+OWN = {"compare_runs", "foreign_text", "installed", "job_folders", "mpi_launcher", "paired", "picture", "quick_text", "run_values", "side_by_side", "whole_file"}  # modules of launch/
 OTHERS = {"pyarrow.parquet", "torch", "transformers", "tokenizers", "safetensors", "h5py", "numpy", "sentencepiece", "llama_cpp", "wandb"}  # of Pythons that launch/install-deps makes
 # What modules have gained since 3.8 (typeshed of 2024; to 3.13).
 NEW_MEMBERS = {

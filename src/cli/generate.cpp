@@ -86,10 +86,11 @@ class Continuations {
   }
 
  private:
-  // Open MPI's mpirun gives each rank a terminal that is not the user's; launch/local says whether it prints to one.
+  // Open MPI's mpirun gives each rank a terminal that is not the user's, MPICH's a pipe; launch/local says whether it
+  // prints to a terminal.
   static bool is_terminal() {
     const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-    return launched ? std::getenv("SHIFTRON_ON_TERMINAL") != nullptr : ::isatty(STDOUT_FILENO) == 1;
+    return std::getenv("SHIFTRON_ON_TERMINAL") != nullptr || (!launched && ::isatty(STDOUT_FILENO) == 1);
   }
 
   // Writes the prompt once it has a continuation or ends; an empty line separates continuations.

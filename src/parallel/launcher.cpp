@@ -85,7 +85,7 @@ void require_all_tasks(const LaunchedTasks& launched, int ranks) {
   throw_bad_input("the launcher started ", launched.count, " processes (", launched.source, "), but MPI sees only ",
                   ranks,
                   ": the launcher does not support this program's MPI, and each process would do all the work alone; "
-                  "start them with mpirun of the Open MPI that the program was built with, or with srun --mpi=pmix; "
+                  "start them with the launcher of the MPI that the program was built with, or with srun --mpi=pmix; "
                   "for a single process: mpirun -n 1");
 }
 

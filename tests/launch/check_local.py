@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/local: signals, exit codes and kills, with the program signal_job.cpp, built here. Argument: a folder to build in."""
+"""launch/local: signals, exit codes and kills, with the program signal_job.cpp, built here. Arguments: a folder to build in, MPI's compiler [mpicxx]."""
 import contextlib
 import fcntl
 import importlib.machinery
@@ -133,7 +133,7 @@ class Job:
         return {path.name for path in self.saved.iterdir()} == {str(rank) for rank in range(self.ranks)}
 
     def mpirun(self):
-        return next(process for process in self.left() if pathlib.Path(f"/proc/{process}/comm").read_text() == "mpirun\n")
+        return next(process for process in self.left() if pathlib.Path(f"/proc/{process}/comm").read_text() in ("mpirun\n", "mpiexec.hydra\n"))
 
     def left(self):
         return processes(self.saved)
@@ -147,7 +147,25 @@ def check_saves(name, job):
     check(name, code == 75 and job.all_saved() and job.gone(), code, job.left())
 
 
-def check_signals(folder):
+def check_launchers(folder):
+    """The launcher is that of the MPI whose library the program needs."""
+    launcher = load_local().mpi_launcher
+    program = folder / "needs"
+    for library, wanted in (("libmpich.so.12", True), ("libmpi.so.12", True), ("libmpi.so.40", False)):
+        program.write_bytes(b"\x7fELF\0libc.so.6\0" + library.encode() + b"\0")
+        program.chmod(0o755)
+        check(f"the MPI of {library}", launcher.is_mpich(program) == wanted and ("hydra" in launcher.launcher(program)) == wanted)
+    program.write_bytes(b"#!/bin/sh\n: \0libmpich.so.12\0")
+    check("a script needs no library", not launcher.is_mpich(program) and not launcher.is_mpich(folder / "absent"))
+    with unittest.mock.patch.dict(os.environ, SHIFTRON_MPI="mpich"):
+        check("unless the environment says so", launcher.is_mpich(program))
+    program.write_bytes(b"\x7fELF\0libmpich.so.12\0")
+    answer = subprocess.run([LOCAL.parent / "slurm", "a.conf", "--nodes", "1", "--tasks-per-node", "1", "--time", "1"], capture_output=True, text=True,
+                            env=dict(os.environ, SHIFTRON=str(program)), check=False)
+    check("launch/slurm refuses MPICH", answer.returncode == 76 and "built with MPICH" in answer.stderr, answer.stderr)
+
+
+def check_signals(folder, is_mpich):
     def saving(ranks=2, **options):
         return Job(folder, ranks, "train", "save", **options)
 
@@ -194,15 +212,22 @@ def check_signals(folder):
     code = job.end()
     check("the death of mpirun ends the ranks", code == 137 and job.gone(), code, job.left())
 
-    job = saving().running()
+    if not is_mpich:  # Hydra ends the other ranks
+        check_killed_shell(saving().running())
+    job = Job(folder, 2, "train", "stubborn").running().send(signal.SIGINT)
+    code = job.reads(b"asking all ranks").send(signal.SIGINT).end()
+    check("a second Ctrl-C kills", code == 137 and job.gone(), code)
+    check_other_commands(folder)
+
+
+def check_killed_shell(job):
     shell = next(process for process in job.left() if pathlib.Path(f"/proc/{process}/comm").read_text() == "sh\n")
     os.kill(shell, signal.SIGKILL)
     wait_until(lambda: shell not in job.left())
     check_saves("a rank whose shell was killed", job.send(signal.SIGTERM))
 
-    job = Job(folder, 2, "train", "stubborn").running().send(signal.SIGINT)
-    code = job.reads(b"asking all ranks").send(signal.SIGINT).end()
-    check("a second Ctrl-C kills", code == 137 and job.gone(), code)
+
+def check_other_commands(folder):
     for number, everywhere in ((signal.SIGINT, False), (signal.SIGTERM, True)):
         job = Job(folder, 2, "evaluate", "deaf").running()
         began = time.monotonic()
@@ -262,7 +287,7 @@ def variable(process, name):
     return found and found[1]
 
 
-def check_folders(folder):
+def check_folders(folder, is_mpich):
     """The next job on this host removes what a killed job leaves, and nothing of a living job."""
     local = load_local()
     job_folders = local.job_folders
@@ -280,13 +305,14 @@ def check_folders(folder):
     send(signal.SIGSTOP, processes)  # or launch/local may see a rank's death, and clean up, before its own
     send(signal.SIGKILL, processes)
     killed.end()
-    check("a killed job leaves its files", killed.gone() and all(any(place.iterdir()) for place in old), old)
+    used = not is_mpich  # MPICH keeps no files there
+    check("a killed job leaves its files", killed.gone() and all(any(place.iterdir()) == used for place in old), old)
     check("all of them in its folders", list(temporary.iterdir()) == old[:1] and old[1].parent == pathlib.Path("/dev/shm"), list(temporary.iterdir()))
     job, places, home = started()
     check("the next job removes them", not any(place.exists() for place in old), old)
     for parent in (temporary, job_folders.SHARED_MEMORY):
         job_folders.sweep(parent)
-    check("a living job keeps its own", all(any(place.iterdir()) for place in places), places)
+    check("a living job keeps its own", all(any(place.iterdir()) == used for place in places), places)
     check_saves("a job without HOME saves", job.send(signal.SIGTERM))
     check("and its ranks have the user's", home == os.path.expanduser(f"~{pwd.getpwuid(os.getuid()).pw_name}"), home)
     with unittest.mock.patch.dict(os.environ), unittest.mock.patch.object(os, "getuid", lambda: 987654321):
@@ -337,20 +363,22 @@ def check_events(folder):
     check("the run's directory among the arguments", local.run_directory(["train", "--output.directory", "a"]) == "a")
 
 
-def main(folder):
+def main(folder, compiler="mpicxx"):
     for number in (signal.SIGINT, signal.SIGHUP):  # the caller of the tests may ignore them
         signal.signal(number, signal.default_int_handler)
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mpicxx", "-std=c++20", "-o", folder / "signal_job", pathlib.Path(__file__).parent / "signal_job.cpp"], check=True)
+    subprocess.run([compiler, "-std=c++20", "-o", folder / "signal_job", pathlib.Path(__file__).parent / "signal_job.cpp"], check=True)
     with tempfile.TemporaryDirectory(dir=folder) as runs:
         runs = pathlib.Path(runs)
         (runs / "signal_job").symlink_to(folder / "signal_job")
         try:
-            check_signals(runs)
+            is_mpich = load_local().mpi_launcher.is_mpich(folder / "signal_job")
+            check_launchers(runs)
+            check_signals(runs, is_mpich)
             check_codes(runs)
             check_room(runs)
             check_streams(runs)
-            check_folders(runs)
+            check_folders(runs, is_mpich)
             check_events(runs)
         finally:
             for process in processes(runs):
@@ -360,4 +388,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]).resolve()))
+    sys.exit(main(pathlib.Path(sys.argv[1]).resolve(), *sys.argv[2:]))

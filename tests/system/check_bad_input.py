@@ -9,7 +9,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import LAYOUTS, MODEL, PROGRAM, VOCAB, Job, SystemTest, events, last_step, lines, losses, main, options, shiftron, step
+from harness import LAYOUTS, MODEL, PROGRAM, VOCAB, Job, SystemTest, events, last_step, lines, losses, main, mpi_launcher, options, shiftron, step
 
 
 def flip(path, place):
@@ -82,7 +82,7 @@ class BadInput(SystemTest):
         """Two ranks with different commands, in different folders with the same names for different things, are refused."""
         type(self).jobs += 1
         ranks = [["-n", 1, "-wdir", self.folder / f"rank-{rank}", program, *words] for rank, (program, words) in enumerate(zip(programs, (one, other)))]
-        job = Job(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[0], ":", *ranks[1]], self.folder / f"output-differ-{self.jobs}")
+        job = Job([*mpi_launcher.start(PROGRAM), *ranks[0], ":", *ranks[1]], self.folder / f"output-differ-{self.jobs}")
         text = self.expect(76, job)
         self.assert_printed_once(text, "the ranks were started with different settings", *phrases)
         self.assert_gone()
@@ -139,8 +139,8 @@ class BadInput(SystemTest):
         words = options(self.settings(run, train__steps=4, checkpoint__every=2))
         self.expect(0, self.train(2, self.settings(run, train__steps=4, checkpoint__every=2)))
         shutil.copytree(step(run, 2), older / step(run, 2).name)
-        rank = f'[ "$OMPI_COMM_WORLD_RANK" = 0 ] || mount --bind {older} {run}/checkpoints; exec "$@"'
-        job = Job(["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", "unshare", "-m", "sh", "-c", rank, "rank", PROGRAM, "train", *words,
+        rank = f'[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 0 ] || mount --bind {older} {run}/checkpoints; exec "$@"'
+        job = Job([*mpi_launcher.start(PROGRAM, 2), "unshare", "-m", "sh", "-c", rank, "rank", PROGRAM, "train", *words,
                    "--train.steps", "6"], self.folder / "stale.log")
         text = self.expect(70, job)
         self.assertIn("rank 0 sees all files of the step", text)

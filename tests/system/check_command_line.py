@@ -17,7 +17,7 @@ import subprocess
 import unittest
 import unittest.mock
 
-from harness import PROGRAM, SystemTest, environment, options, scaled, step
+from harness import PROGRAM, SystemTest, command_of, environment, mpi_launcher, options, scaled, step
 
 BAD_NUMBERS = ["x", "", "-1", "nan", "1e400", "4294967297", "99999999999999999999"]
 # Numbers that these options may hold.
@@ -27,8 +27,7 @@ NUMBERS = {"N", "N,N,...", "X", "X,X"}  # placeholders in --help; "X" may be any
 
 def run(words, ranks=1, before=None, stdin=b""):
     """Exit code and output of the program; bytes that are no UTF-8 are replaced. before(): in its process, in front of it."""
-    command = [PROGRAM, *words] if ranks == 1 else ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", PROGRAM, *words]
-    result = subprocess.run([word if isinstance(word, bytes) else str(word) for word in command], capture_output=True, env=environment(),
+    result = subprocess.run([word if isinstance(word, bytes) else str(word) for word in command_of(ranks, words)], capture_output=True, env=environment(),
                             timeout=120, check=False, input=stdin, preexec_fn=before)
     return result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
 
@@ -527,8 +526,9 @@ class CommandLine(SystemTest):
             self.skipTest("one processor")
         for command in ("generate", "evaluate"):
             words = [PROGRAM, command, *map(str, self.rows[command]), "--device.threads", "0"]
-            for bound, warnings in (["--bind-to", "core"], 1), (["--bind-to", "none"], 0):
-                result = subprocess.run(["mpirun", "-n", "1", *bound, *words], capture_output=True, text=True, env=environment(),
+            for bound, warnings in ("core", 1), ("none", 0):
+                option = "-bind-to" if mpi_launcher.is_mpich(PROGRAM) else "--bind-to"
+                result = subprocess.run([mpi_launcher.launcher(PROGRAM), option, bound, "-n", "1", *words], capture_output=True, text=True, env=environment(),
                                         timeout=scaled(60), check=True, stdin=subprocess.DEVNULL)
                 self.assertEqual(result.stderr.count(f"{command}: warning: the launcher has bound the rank"), warnings, result.stderr)
 

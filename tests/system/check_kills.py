@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from harness import LAYOUTS, PROGRAM, Job, SystemTest, environment, events, last_step, lines, losses, options, processes, scaled, step
+from harness import LAYOUTS, PROGRAM, Job, SystemTest, environment, events, last_step, lines, losses, mpi_launcher, options, processes, scaled, step
 
 TIMES = {"tokens_per_second", "step_seconds", "model_flops_utilization", "time_seconds"}  # of a row of metrics.jsonl
 
@@ -131,8 +131,7 @@ class Kills(SystemTest):
             shutil.copytree(self.folder / "data" / "train", copy)
         settings = {**self.settings(run, train__steps=100000, fault__step_deadline=600, data__train="data"), **LAYOUTS["dp2"][1]}
         rank = {number: ["-n", 1, "-wdir", copy.parent, PROGRAM, "train", *options(settings)] for number, copy in own.items()}
-        job = Job(["mpirun", "--mca", "orte_abort_on_non_zero_status", "0", "--oversubscribe", "--bind-to", "none",
-                   *rank[0], ":", *rank[1]], self.folder / "output-alone")
+        job = Job([*mpi_launcher.start(PROGRAM, patient=True), *rank[0], ":", *rank[1]], self.folder / "output-alone")
         self.wait_for(lambda: last_step(run) > 3, job)
         for shard in own[1].glob("*.h5"):
             os.truncate(shard, 100)

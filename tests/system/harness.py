@@ -1,4 +1,4 @@
-"""Drives the real program under the real mpirun: a corpus, a tiny model, jobs, and the files of their runs."""
+"""Drives the real program under its MPI's real launcher: a corpus, a tiny model, jobs, and what their runs left."""
 import json
 import os
 import pathlib
@@ -14,7 +14,8 @@ import unittest
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "launch")]
+import mpi_launcher  # noqa: E402
 from time_scale import scaled  # noqa: E402
 
 for number in (signal.SIGINT, signal.SIGHUP):  # the caller of the tests may ignore them, as under nohup
@@ -44,7 +45,7 @@ LAYOUTS = {
 
 def environment():
     name, value = MARK.split("=")
-    return dict(os.environ, **{name: value, "SHIFTRON": PROGRAM, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    return dict(os.environ, **mpi_launcher.OF_RANKS, **{name: value, "SHIFTRON": PROGRAM, "OMPI_ALLOW_RUN_AS_ROOT": "1",
                                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_mpi_yield_when_idle": "1"})
 
 
@@ -52,6 +53,13 @@ def shiftron(*arguments, timeout=60):
     """`timeout`, here and below, is in seconds of an idle machine."""
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, errors="replace", env=environment(),
                           timeout=scaled(timeout), check=False, stdin=subprocess.DEVNULL)
+
+
+def command_of(ranks, arguments, launcher="mpirun"):
+    """The command that starts the program. Hydra returns another code than that of a rank that fails, so launch/local starts MPICH's ranks."""
+    if launcher == "local" or ranks > 1 and mpi_launcher.is_mpich(PROGRAM):
+        return [LOCAL, ranks, *arguments]
+    return [*(mpi_launcher.start(PROGRAM, ranks) if ranks > 1 else []), PROGRAM, *arguments]
 
 
 def options(settings):
@@ -70,7 +78,7 @@ def processes():
             continue
         if MARK.encode() not in variables or state == "Z":
             continue
-        rank = next((int(one.split(b"=")[1]) for one in variables if one.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
+        rank = next((int(one.split(b"=")[1]) for one in variables if one.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))), None)
         found[int(path.name)] = rank if os.path.basename(program) == os.path.basename(os.path.realpath(PROGRAM)) else None
     return found
 
@@ -169,12 +177,7 @@ class SystemTest(unittest.TestCase):
 
     def start(self, ranks, arguments, launcher="mpirun"):
         type(self).jobs += 1
-        command = [PROGRAM, *arguments]
-        if launcher == "local":
-            command = [LOCAL, ranks, *arguments]
-        elif ranks > 1:
-            command = ["mpirun", "-n", ranks, "--oversubscribe", "--bind-to", "none", *command]
-        return Job(command, self.folder / f"output-{type(self).__name__}-{self.jobs}")
+        return Job(command_of(ranks, arguments, launcher), self.folder / f"output-{type(self).__name__}-{self.jobs}")
 
     def train(self, ranks, settings, launcher="mpirun"):
         return self.start(ranks, ["train", *options(settings)], launcher)
