@@ -90,9 +90,9 @@ class Reader {
 
   void check(const CommandOption& option) {
     const auto given = line_.values.find(option.name);
-    const bool given = std::count(unset_.begin(), unset_.end(), option.name) > 0;
+    const bool is_reported = std::count(unset_.begin(), unset_.end(), option.name) > 0;
     if (given == line_.values.end()) {
-      if (option.required && !given) {
+      if (option.required && !is_reported) {
         fault("--" + option.name + " " + option.value_name + " is missing" +
               (option.bare ? "; the option's name can be omitted" : ""));
       }
