@@ -42,7 +42,7 @@ struct ScheduleCase {
   }
   std::string text() const {
     return to_string(schedule.kind) + ", " + std::to_string(chunks()) + " chunks, " +
-           (training ? deferred() ? std::to_string(schedule.behind) + " behind, " : "" : "forward, ") +
+           (training ? deferred() ? std::to_string(schedule.delay) + " later, " : "" : "forward, ") +
            std::to_string(stages) + " stages, " + std::to_string(microbatches) + " microbatches";
   }
 };

@@ -62,10 +62,10 @@ TEST(StageMemory, HasAsManyArenasAsPublished) {
         {PipelineKind::interleaved, 2 * below + (c.chunks() - 1) * c.stages + 1},
         {PipelineKind::zb_h1, c.stages},
         {PipelineKind::zb_v, 2 * c.stages}};
-    const int bound = std::min(all, promised.at(c.schedule.kind) + c.schedule.behind);
+    const int bound = std::min(all, promised.at(c.schedule.kind) + c.schedule.delay);
     const int arenas = static_cast<int>(stage_memory(c.schedule, c.stages, stage, c.microbatches).arenas.size());
     ASSERT_LE(arenas, bound);
-    const bool reached = c.chunks() == 1 || c.microbatches >= 2 * c.stages + c.schedule.behind;
+    const bool reached = c.chunks() == 1 || c.microbatches >= 2 * c.stages + c.schedule.delay;
     ASSERT_TRUE(!reached || arenas == bound) << arenas << " of " << bound;
   });
 }
