@@ -43,7 +43,7 @@ int colour_of(ActionKind kind) {
 
 // Later chunks are lighter, marked microbatches darker.
 std::string fill(int colour, int chunk, int chunks, bool marked = false) {
-  const double white = chunks == 1 ? 0 : 0.62 * chunk / (chunks - 1), light = marked ? 0.66 : 1;
+  const double white = chunks == 1 ? 0 : 0.62 * chunk / (chunks - 1), light = marked ? 0.75 : 1;
   std::string text = "#";
   for (const int part : kColours[static_cast<size_t>(colour)]) {
     text += fmt::format("{:02x}", static_cast<int>(std::lround(light * (part + white * (255 - part)))));

@@ -107,11 +107,11 @@ TEST(ScheduleDrawing, OfManyMicrobatchesIsReadable) {
   EXPECT_EQ(count_of(many, "every eighth microbatch is darker"), 1u);
   EXPECT_EQ(count_of(many, ">63<"), 16u) << "only backward boxes, twice as wide, have room for it";
   for (const char* phase : {">warm-up<", ">steady state<", ">cool-down<"}) EXPECT_EQ(count_of(many, phase), 1u);
-  const size_t dark = count_of(many, "fill=\"#496f98\""), light = count_of(many, "class=\"action\" fill=\"#6ea8e6\"");
+  const size_t dark = count_of(many, "fill=\"#537ead\""), light = count_of(many, "class=\"action\" fill=\"#6ea8e6\"");
   EXPECT_EQ(dark, 16u * 8);  // forward of microbatches 0, 8, …, 56
   EXPECT_EQ(light, 16u * 56);
   const std::string few = draw_schedule({one_forward_one_backward}, 4, 8, {}, "");
-  EXPECT_EQ(count_of(few, "darker") + count_of(few, "#496f98"), 0u);
+  EXPECT_EQ(count_of(few, "darker") + count_of(few, "#537ead"), 0u);
   EXPECT_EQ(count_of(few, ">7<"), 8u);
   for (const char* phase : {">warm-up<", ">steady state<", ">cool-down<"}) EXPECT_EQ(count_of(few, phase), 1u);
   EXPECT_EQ(count_of(draw_schedule({gpipe}, 4, 8, {}, ""), "steady state"), 0u) << "all forward, then all backward";
