@@ -254,7 +254,7 @@ std::vector<Command> evaluate_commands() {
       {"generate", "", "continues prompts, texts or ids, with a checkpoint's model",
        "--checkpoint STEP_DIR (--prompt TEXT | --prompts FILE | --ids FILE) [--tokens N] [--temperature X …]",
        generate_options(), true, run_generate,
-       "shiftron generate --checkpoint run/checkpoints/step-00001000 --prompt 'Once upon a time' --temperature 0.8"}};
+       "shiftron generate --checkpoint run/checkpoints/step-00001000 --prompt 'Once upon a time'"}};
 }
 
 }  // namespace shiftron::cli

@@ -26,7 +26,7 @@ std::string devices_text(const RunConfig& config, const ParallelLayout& layout, 
   const std::set<std::string> names(hosts.begin(), hosts.end());
   const int microbatches = microbatches_of_step(config, layout);
   return fmt::format(
-      "{} {} on {}, {} with {} {} each; {}; {} {} per step", layout.ranks(), layout.ranks() == 1 ? "rank" : "ranks",
+      "{} {} on {}, {}, {} {} each; {}; {} {} per step", layout.ranks(), layout.ranks() == 1 ? "rank" : "ranks",
       names.size() == 1 ? *names.begin() : fmt::format("{} hosts", names.size()),
       config.device.kind == DeviceChoice::cuda ? "GPU" : "CPU", threads, threads == 1 ? "thread" : "threads",
       text_of(layout), microbatches, microbatches == 1 ? "microbatch" : "microbatches");

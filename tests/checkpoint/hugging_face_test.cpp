@@ -400,9 +400,9 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"shift_activation", "silu"}}, "shift_activation is"},
       {{{"shift_k", 4}}, "shift_k is 4: must be a whole number from 0 to 3"},
       {{{"shift_k", 2}}, "conv_window is 2"},
-      {{{"shift_k", 2}, {"conv_window", 3}}, "states 2 previous tokens for the key, layer 0 holds taps for 1"},
-      {{{"shift_v", 0}}, "states 0 previous tokens for the value, layer 0 holds taps for 1"},
-      {{{"shift_q", 1}}, "states 1 previous tokens for the query, layer 0 holds no taps"},
+      {{{"shift_k", 2}, {"conv_window", 3}}, "states 2 previous tokens for the key, but layer 0 holds taps for 1"},
+      {{{"shift_v", 0}}, "states 0 previous tokens for the value, but layer 0 holds taps for 1"},
+      {{{"shift_q", 1}}, "states 1 previous tokens for the query, but layer 0 holds no taps"},
       {{{"norm_head", true}}, "--norm-head"},
       {{{"num_key_value_heads", 3}}, "num_key_value_heads is 3: must divide 4 heads"},
       {{{"head_dim", nullptr}}, "num_attention_heads is 4: must divide hidden_size 10"},
@@ -552,11 +552,11 @@ TEST_F(HuggingFaceImports, SizesBeyondTheFilesAreRefusedFirst) {
       HasSubstr(file + "layers.0.self_attn.q_proj.weight is [24, 10], but config.json requires [12884901888, 10] "
                        "(num_attention_heads 2147483648, head_dim 6, hidden_size 10)"));
   EXPECT_THAT(refusal({{"num_attention_heads", kMost}, {"num_key_value_heads", kMost}, {"head_dim", kMost}}),
-              HasSubstr("makes it [4611686018427387904, 10]"));
+              HasSubstr("requires [4611686018427387904, 10]"));
   EXPECT_THAT(refusal({{"num_key_value_heads", 4}}),
               HasSubstr("k_proj.weight is [12, 10], but config.json requires [24, 10] (num_key_value_heads 4, "));
   EXPECT_THAT(refusal({{"hidden_size", kMost}, {"vocab_size", kMost}}),
-              HasSubstr("makes it [2147483648, 2147483648] (vocab_size 2147483648, hidden_size 2147483648)"));
+              HasSubstr("requires [2147483648, 2147483648] (vocab_size 2147483648, hidden_size 2147483648)"));
   EXPECT_THAT(refusal({{"intermediate_size", kMost}}), HasSubstr("(intermediate_size 2147483648, hidden_size 10)"));
 }
 

@@ -348,8 +348,8 @@ TEST_F(MegatronImports, ConfigurationsOfOtherModelsAreRefusedByName) {
   EXPECT_THAT(with("ffn", 12), HasSubstr("mlp.linear_fc1.weight is [28, 10], but config.json requires [24, 10]"));
   EXPECT_THAT(with("vocab", 33),
               HasSubstr("embedding.word_embeddings.weight is [32, 10], but config.json requires [33, 10]"));
-  EXPECT_THAT(with("heads", 3), HasSubstr("num_attention_heads 3, num_key_value_heads 1 and head_dim 8 make 40 rows of "
-                                          "self_attention.linear_qkv.weight, the files hold 48"));
+  EXPECT_THAT(with("heads", 3), HasSubstr("num_attention_heads 3, num_key_value_heads 1 and head_dim 8 imply 40 rows of "
+                                          "self_attention.linear_qkv.weight, but the files hold 48"));
 }
 
 TEST_F(MegatronImports, AConfigurationOfAnyDepthIsRefused) {

@@ -53,7 +53,7 @@ TEST_F(MissingTaps, OfBaichuanAreRefusedByName) {
   }
   write(small_model(kPaper));
   set({{"model_type", "baichuan_m1"}, {"conv_window", 3}});
-  EXPECT_THAT(fault({.norm_head = true}), HasSubstr("states 2 previous tokens for the key, layer 0 holds taps for 1"));
+  EXPECT_THAT(fault({.norm_head = true}), HasSubstr("states 2 previous tokens for the key, but layer 0 holds taps for 1"));
   set({{"conv_window", 1}});
   EXPECT_THAT(fault({.norm_head = true}), HasSubstr("conv_window is 1"));
 }

@@ -163,7 +163,7 @@ TEST_F(Restore, AnotherModelIsNotDamage) {
   EXPECT_THAT(refused(other), HasSubstr("parameters/head.weight is in the checkpoint, but not in this model"));
   other = kSmallModel;
   other.ffn = 12;
-  EXPECT_THAT(refused(other), HasSubstr("parameters/layers.0.mlp.down.weight is [24, 36] in the checkpoint, [24, 12]"));
+  EXPECT_THAT(refused(other), HasSubstr("parameters/layers.0.mlp.down.weight is [24, 36] in the checkpoint, but [24, 12]"));
 }
 
 TEST_F(Restore, ParametersAloneForEvaluation) {

@@ -213,7 +213,7 @@ TEST_F(Retained, OnlyExactNamesAreSteps) {
   EXPECT_EQ(step_name(123456789), "step-123456789");
   fs::rename(place.path() + "/step-00000007", place.path() + "/step-00000008");
   EXPECT_THAT(error_of([&] { check_step(place.path() + "/step-00000008"); }).what(),
-              ::testing::HasSubstr("holds step 7, its directory is named for step 8"));
+              ::testing::HasSubstr("holds step 7, but its directory is named for step 8"));
 }
 
 }  // namespace

@@ -454,7 +454,7 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
   }
   const Error error = error_of([&] { load("trained", set); });
   EXPECT_EQ(error.code(), ExitCode::bad_input);
-  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("parameters alone"), HasSubstr("3 updates"),
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("only parameters"), HasSubstr("3 updates"),
                                              HasSubstr("shiftron checkpoint import " + directory_.path() +
                                                        "/trained/step-00000010 --format shiftron --output RUN")));
   // A reader of only the model accepts it.

@@ -167,7 +167,7 @@ TEST_F(Exports, WhyNoTokenizerCameAlongIsKept) {
 TEST_F(Exports, ATokenizerThatIsMissingOrAnotherModelsIsPutThere) {
   const std::string from = export_with("");
   EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_}),
-              AllOf(HasSubstr(from + "/tokenizer.model is not there"), HasSubstr("import again")));
+              AllOf(HasSubstr(from + "/tokenizer.model does not exist"), HasSubstr("import again")));
   write_text(from + "/tokenizer.model",
              example_model() + piece_field("a1", kNormal) + piece_field("b1", kNormal) + piece_field("c1", kNormal));
   EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_ + "2"}),

@@ -94,10 +94,10 @@ TEST(Help, KeysAreListedOnlyOnRequest) {
 TEST(Help, KeysHaveTheirDefaults) {
   const std::string help = keys_help();
   EXPECT_THAT(help, HasSubstr("query heads (required)"));
-  EXPECT_THAT(help, HasSubstr("largest gradient norm, 0 = off [1]"));
+  EXPECT_THAT(help, HasSubstr("maximum gradient norm; larger gradients are scaled down; 0 = off [1]"));
   EXPECT_THAT(help, HasSubstr("the run's directory (required)"));
   EXPECT_THAT(help, HasSubstr("(in this version 1) [1]"));
-  EXPECT_THAT(keys_help(false), HasSubstr("largest gradient norm, 0 = off\n"));
+  EXPECT_THAT(keys_help(false), HasSubstr("maximum gradient norm; larger gradients are scaled down; 0 = off\n"));
 }
 
 // What a checkpoint states need not be given.

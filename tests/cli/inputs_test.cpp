@@ -16,9 +16,9 @@ TEST(Inputs, AFileThatIsNamedTwiceIsTold) {
   std::filesystem::create_symlink(a, link);
   EXPECT_EQ(repeated_inputs({a, b, scratch / "missing", scratch / "missing"}), "");
   for (const std::string& other : {a, link, scratch / "./a.jsonl"}) {
-    EXPECT_EQ(repeated_inputs({a, b, other}).find(other + " was named before"), 0U) << other;
+    EXPECT_EQ(repeated_inputs({a, b, other}).find(other + " was given before"), 0U) << other;
   }
-  EXPECT_EQ(repeated_inputs({a, b, a, link, b}).find(a + " and 2 more of --input were named before"), 0U);
+  EXPECT_EQ(repeated_inputs({a, b, a, link, b}).find(a + " and 2 more of --input were given before"), 0U);
 }
 
 }  // namespace

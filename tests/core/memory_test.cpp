@@ -46,7 +46,7 @@ TEST(Buffer, SaysHowMuchIsMissingAndWhatNeedsLess) {
   const Buffer there(DeviceKind::cpu, 512, ledger, "parameters");
   const int64_t bytes = int64_t{1} << 60;  // no address space holds it
   EXPECT_ERROR(Buffer(DeviceKind::cpu, bytes, ledger, "activations"), ExitCode::bad_input,
-               "1152921504606846976 bytes are needed for activations beside 512 bytes of this rank; lower "
+               "1152921504606846976 bytes are needed for activations, and this rank already uses 512 bytes; lower "
                "train.micro_batch");
   EXPECT_ERROR(Buffer(DeviceKind::cpu, bytes, ledger, "optimizer"), ExitCode::bad_input, "raise parallel.tp");
   EXPECT_ERROR(Buffer(DeviceKind::cpu, bytes, ledger, "cache"), ExitCode::bad_input, "generate --tokens");

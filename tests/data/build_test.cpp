@@ -325,7 +325,7 @@ TEST(Build, NothingIsOverwritten) {
   EXPECT_ERROR(build_dataset(full), ExitCode::bad_input, "is not empty");
   EXPECT_TRUE(fs::exists(options.inputs[0]));
   full.output = options.inputs[0];
-  EXPECT_ERROR(build_dataset(full), ExitCode::bad_input, "no directory");
+  EXPECT_ERROR(build_dataset(full), ExitCode::bad_input, "not a directory");
   fs::create_directory(scratch / "empty");
   full.output = scratch / "empty";
   EXPECT_EQ(build_dataset(full).datasets[0].fingerprint, fingerprint);
@@ -602,7 +602,7 @@ TEST_F(Verify, AWrongSumOfTextIsFound) {
   ASSERT_EQ(result.faults.size(), 1u);
   EXPECT_THAT(result.faults[0],
               ::testing::HasSubstr("dataset.json: text_bytes " + std::to_string(description.text_bytes) +
-                                   ", its shards hold " + std::to_string(description.text_bytes - 7)));
+                                   ", but its shards hold " + std::to_string(description.text_bytes - 7)));
 }
 
 // Of each shard its hash, then its one block of tokens.

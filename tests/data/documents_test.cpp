@@ -122,13 +122,13 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   refused(
       "b.json", "\n {\n\"text\": \"one\"}",
       "b.json is JSON, but not one object per line; convert it: jq -c . " + folder + "b.json > " + folder + "b.jsonl");
-  refused("it is.gz", "\x1F\x8B\x08 x", "by gunzip -k '" + folder + "it is.gz'");
+  refused("it is.gz", "\x1F\x8B\x08 x", "first: gunzip -k '" + folder + "it is.gz'");
   refused("packed.txt", "\x1F\x8B\x08 x",
-          "by gunzip -k < " + folder + "packed.txt > " + folder + "packed.unpacked.txt");
-  refused("0a1b", "\x28\xB5\x2F\xFD x", "by zstd -d < " + folder + "0a1b > " + folder + "0a1b.unpacked");
+          "first: gunzip -k < " + folder + "packed.txt > " + folder + "packed.unpacked.txt");
+  refused("0a1b", "\x28\xB5\x2F\xFD x", "first: zstd -d < " + folder + "0a1b > " + folder + "0a1b.unpacked");
   std::filesystem::create_symlink("a.jsonl.gz", folder + "link.jsonl.gz");
   EXPECT_ERROR(recognise_inputs({folder + "link.jsonl.gz"}), ExitCode::bad_input,
-               "by gunzip -k < " + folder + "link.jsonl.gz > " + folder + "link.unpacked.jsonl");
+               "first: gunzip -k < " + folder + "link.jsonl.gz > " + folder + "link.unpacked.jsonl");
   for (const std::string& magic : {std::string("ustar\0", 6), std::string("ustar  \0", 8)}) {
     refused("a.tar", "a.txt" + std::string(252, '\0') + magic, "a.tar is a tar archive; unpack it first: tar -xf ");
   }

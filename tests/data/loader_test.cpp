@@ -384,7 +384,7 @@ TEST_F(LoaderTest, LinkedFilesAreRead) {
 
   std::filesystem::remove(scratch_ / "blobs/shard-00001.h5");  // as `git annex drop` does
   Loader dropped = loader(directory, 64);
-  const std::string told = "shard-00001.h5 is a symbolic link to ../blobs/shard-00001.h5, which is not there";
+  const std::string told = "shard-00001.h5 is a symbolic link to ../blobs/shard-00001.h5, which does not exist";
   EXPECT_ERROR(read_samples(dropped, 0, dropped.windows(), 64), ExitCode::crash, told);
   EXPECT_ERROR(verify_dataset(directory), ExitCode::crash, told);
   EXPECT_ERROR(dropped.require_shards(), ExitCode::crash, told);

@@ -270,8 +270,8 @@ TEST(Ids, BadLinesAreNamed) {
   expect_fault("{\"ids\": [1], \"targets\": [10]}", "target 10 at position 0 is not within the vocabulary of 10");
   expect_fault("{\"ids\": [1], \"targets\": [-1]}",
                "\"targets\" at position 0 is -1, not a whole number from 0 or null");
-  expect_fault(good + counted, "dataset.jsonl:2: has targets, " + (scratch / "dataset.jsonl") + ":1 has none");
-  expect_fault(counted + good, "dataset.jsonl:2: has no targets, " + (scratch / "dataset.jsonl") + ":1 has them");
+  expect_fault(good + counted, "dataset.jsonl:2: has targets, but " + (scratch / "dataset.jsonl") + ":1 has none");
+  expect_fault(counted + good, "dataset.jsonl:2: has no targets, but " + (scratch / "dataset.jsonl") + ":1 has them");
   expect_fault("{\"ids\": [1], \"targets\": [null]}", "none of the 2 targets of the dataset is counted");
   expect_fault("{\"text\": \"a\"}", "dataset.jsonl:1: no key \"ids\"");
   expect_fault("[1]", "dataset.jsonl:1: a JSON array, not an object");
@@ -293,11 +293,11 @@ TEST(Completions, DoNotMixWithText) {
     EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, reason);
   };
   expect_fault(pair + "\n" + text,
-               "a.jsonl:2: holds text, " + (scratch / "a.jsonl") + ":1 holds a prompt and a completion");
+               "a.jsonl:2: holds text, but " + (scratch / "a.jsonl") + ":1 holds a prompt and a completion");
   expect_fault(text + "\n" + pair, "a.jsonl:2: holds a prompt and a completion");
   expect_fault(R"({"prompt": "a", "completion": "b", "text": "c"})",
                "has both \"text\" and \"prompt\" with \"completion\"");
-  expect_fault(R"({"prompt": "a"})", "has \"prompt\" without \"completion\"");
+  expect_fault(R"({"prompt": "a"})", "has \"prompt\" but not \"completion\"");
   expect_fault(R"({"prompt": "a", "completion": 3})", "the value of \"completion\" is a number, not a string");
 }
 
@@ -308,7 +308,7 @@ TEST(Sources, WithAndWithoutATokenizerAreNotMixed) {
   BuildOptions ids = ids_build(scratch, "{\"ids\": [3, 4, 5, 6, 7, 8, 3, 4, 5]}\n", "ids");  // 1 ends the texts
   build_dataset(ids);
   EXPECT_ERROR(Loader({{.directory = text.output}, {.directory = ids.output}}, 8, 0, true, true), ExitCode::bad_input,
-               "data source " + ids.output + " has no tokenizer, " + text.output + " has one");
+               "data source " + ids.output + " has no tokenizer, but " + text.output + " has one");
   ids.tokenizer = text.tokenizer;  // the ids are its tokens
   ids.output = scratch / "ids of the tokenizer";
   build_dataset(ids);

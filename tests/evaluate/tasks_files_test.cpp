@@ -403,7 +403,7 @@ TEST_F(UserTask, keys_that_a_kind_does_not_read_are_refused) {
           "target has no effect in a task of kind multiple_choice with choices");
   refused("multiple_choice", asked + R"(, "contexts": ["a", "b"], "gold": "0")",
           "context has no effect in a task of kind multiple_choice with contexts");
-  refused("multiple_choice", R"("context": "{q}", "shot_target": "x", )" + choices, "shot_target changes nothing");
+  refused("multiple_choice", R"("context": "{q}", "shot_target": "x", )" + choices, "shot_target has no effect");
 }
 
 TEST_F(UserTask, perplexity_of_any_file) {

@@ -147,7 +147,7 @@ TEST_F(TaskPrompts, mmlu_shows_letters_and_continuation_texts) {
             "The following are questions (with answers) about abstract algebra.\n\nQuestion: What is 1+1?\nAnswer:");
   EXPECT_EQ(cloze.items[0].requests[2].continuation, "  3");
   EXPECT_EQ(cloze.items[0].choices, (std::vector<std::string>{"1", "2", " 3", "4"}));
-  EXPECT_ERROR(load_shots("mmlu_abstract_algebra", 2), ExitCode::bad_input, "holds 1 items, enough for 1");
+  EXPECT_ERROR(load_shots("mmlu_abstract_algebra", 2), ExitCode::bad_input, "contains 1 items, enough for 1");
 }
 
 TEST_F(TaskPrompts, cmmlu_asks_in_chinese) {
@@ -205,7 +205,7 @@ TEST_F(TaskPrompts, minervas_examples_come_from_a_checked_file) {
       jsonl({{{"problem", "Two?"}, {"solution", "It is two."}}, {{"problem", "Three?"}, {"solution", "Three."}}}));
   EXPECT_ERROR(load_shots("minerva_math500", 1), ExitCode::bad_input,
                "these are not the examples of minerva_math500 3.1");
-  EXPECT_ERROR(load("minerva_math500"), ExitCode::bad_input, "holds 2 items, enough for 2");
+  EXPECT_ERROR(load("minerva_math500"), ExitCode::bad_input, "contains 2 items, enough for 2");
   TaskDefinition own = registry_.definition("minerva_math500");
   own.shots_digest = "c18ab48f6d2338092457051ba0fd52b9ec13ee0029e8c074b294373cf8322f8b";
   TaskOptions options;

@@ -67,7 +67,7 @@ TEST(AttentionChoices, NothingIsThereTwice) {
   const auto fault = [](const std::string& message, const std::string& json) {
     kernel_testing::expect_fault(message, [&] { attention_choices_from(json, "choices.json"); });
   };
-  fault("choices.json: twice attention forward: 2 samples of 3", replaced(text, problem, problem + "," + problem));
+  fault("log_sum_exp by 9 appears twice", replaced(text, problem, problem + "," + problem));
   fault("choices.json: knob 24 appears twice", replaced(text, "     2,\n", "     24,\n"));
 }
 

@@ -355,7 +355,7 @@ TEST(AdamW, ListsOfOneTypeAloneAreTaken) {
     return AdamWParameter{.gradient = all, .weight = all, .first_moment = all, .second_moment = all};
   };
   const Owned narrow(DType::float32, {3}), wide(DType::float64, {3});
-  expect_fault("adamw: a parameter is updated in float64, the first one in float32", [&] {
+  expect_fault("adamw: a parameter is updated in float64, but the first one in float32", [&] {
     adamw(device.stream, {}, scalars, {parameter(narrow), parameter(wide)});
   });
   adamw(device.stream, {}, {}, {});

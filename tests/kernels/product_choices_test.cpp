@@ -63,7 +63,7 @@ TEST(ProductChoices, FaultsAreNamed) {
   fault("\"bfloat16\"", "\"int32\"", "choices.json: unknown product int32");
   fault("0123456789abcdef", "0123456789abcdeg", "choices.json: an algorithm must have 128 hexadecimal digits: ");
   fault("0123456789abcdef", "0123", "choices.json: an algorithm must have 128 hexadecimal digits: ");
-  fault("\"b_transposed\": true", "\"b_transposed\": false", "choices.json: twice [3, 5] += ");
+  fault("\"b_transposed\": true", "\"b_transposed\": false", "divisible by 16 appears twice");
   fault("\"m\": 3", "\"m\": \"3\"", "choices.json: type must be number, but is string");
   fault("}", "", "choices.json: ");
 }

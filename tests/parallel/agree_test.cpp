@@ -120,16 +120,16 @@ TEST(GivenAlike, RanksThatDifferAreNamedWithTheirHostsKeysAndBothValues) {
     EXPECT_EQ(told[rank].message.empty(), rank > 0);
   }
   const std::string& text = told.front().message;
-  EXPECT_EQ(text.substr(0, text.find("\nGive all")),
+  EXPECT_EQ(text.substr(0, text.find("\nStart all")),
             "the ranks were started with different settings:"
             "\n  rank 2" +
-                here + " has train.seed=2, rank 0" + here +
+                here + " has train.seed=2, but rank 0" + here +
                 " has 1"
                 "\n  rank 4" +
-                here + " has train.steps=9, rank 0" + here +
+                here + " has train.steps=9, but rank 0" + here +
                 " has 20"
                 "\n  rank 4" +
-                here + " has --limit=8, rank 0" + here +
+                here + " has --limit=8, but rank 0" + here +
                 " has nothing"
                 "\n  and 2 more ranks differ from rank 0");
 }

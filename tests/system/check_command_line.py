@@ -349,7 +349,7 @@ class CommandLine(SystemTest):
         self.refused([*row, "--top-k", "5", "--top-p", "0.5", "--samples", "2"], "3 faults", *(
             f"--{words} does nothing at --temperature 0" for words in ("top-k 5", "top-p 0.5", "samples 2")))
         row = row[:3]
-        self.refused([*row, "--prompts", prompts, "--output", prompts], f"--output {prompts} is an input too")
+        self.refused([*row, "--prompts", prompts, "--output", prompts], f"--output {prompts} is also an input")
         self.refused([*row, "--prompts", self.folder / "none.txt"], "none.txt")
         self.refused([*row, "--prompts", "-"], "stdin has no prompt")
         self.refused([*row, "--prompts", "-"], "stdin has no prompt", ranks=2)

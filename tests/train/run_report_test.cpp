@@ -99,7 +99,7 @@ TEST(RunReport, AStepsLineFitsTheScreen) {
   result.seconds = 0.95;
   result.elapsed = 950;
   report.step(1000, result, {}, {});
-  const std::string begin = "step 1000/100000  loss 10.1234  norm 1.500  lr 3.00e-04  551,882 tokens/s  ";
+  const std::string begin = "step 1000/100000  loss 10.1234  norm 1.5  lr 3.00e-04  551,882 tokens/s  ";
   EXPECT_TRUE(line.starts_with(begin)) << line;
   EXPECT_TRUE(line.ends_with(" % of peak  26:07:30 left")) << line;
   EXPECT_LE(line.size(), 100u) << line;
