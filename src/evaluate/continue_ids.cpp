@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/foreign_text.h"
 #include "data/documents.h"
 #include "data/id_documents.h"
 #include "data/json_line.h"
