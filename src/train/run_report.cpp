@@ -97,8 +97,8 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
   // Uses the steps' own clock: if the host computes steps itself, the next one is done before this one is reported.
   const auto done = static_cast<double>(step - first_step_ + 1);
   const double left = result.elapsed / done * static_cast<double>(train.steps - step);
-  const std::string share = std::isnan(utilization) ? "" : fmt::format("{:.0f} % of peak  ", utilization * 100);
-  show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {} tokens/s  {}{} left", step,
+  const std::string share = std::isnan(utilization) ? "" : fmt::format("MFU {:.0f} %  ", utilization * 100);
+  show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tokens/s  {}{} left", step,
                              train.steps, result.loss, result.gradient_norm, rate_used,
                              thousands(static_cast<int64_t>(rate)), share, duration_text(left)));
 }

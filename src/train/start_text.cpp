@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <set>
 
 #include "core/hash.h"
@@ -21,15 +22,10 @@ std::string row(const std::string& name, const std::string& text) {
   return fmt::format("  {:<{}}", name, kName) + wrapped(text, kName + 2);
 }
 
-std::string devices_text(const RunConfig& config, const ParallelLayout& layout, const std::vector<std::string>& hosts,
-                         int threads) {
-  const std::set<std::string> names(hosts.begin(), hosts.end());
-  const int microbatches = microbatches_of_step(config, layout);
-  return fmt::format(
-      "{} {} on {}, {}, {} {} each; {}; {} {} per step", layout.ranks(), layout.ranks() == 1 ? "rank" : "ranks",
-      names.size() == 1 ? *names.begin() : fmt::format("{} hosts", names.size()),
-      config.device.kind == DeviceChoice::cuda ? "GPU" : "CPU", threads, threads == 1 ? "thread" : "threads",
-      text_of(layout), microbatches, microbatches == 1 ? "microbatch" : "microbatches");
+// "1 rank", "4 ranks", "4 microbatches"
+std::string counted(int64_t count, const std::string& singular) {
+  const char* ending = count == 1 ? "" : singular.ends_with("ch") ? "es" : "s";
+  return thousands(count) + " " + singular + ending;
 }
 
 }  // namespace
@@ -64,7 +60,13 @@ std::string start_text(const RunConfig& config, const ParallelLayout& layout, co
                                         thousands(parameters.outside_embedding)));
   text += row("budget", fmt::format("{} steps x {} tokens = {} tokens", thousands(config.train.steps),
                                     thousands(tokens), thousands(config.train.steps * tokens)));
-  text += row("devices", devices_text(config, layout, hosts, threads));
+  const std::set<std::string> names(hosts.begin(), hosts.end());
+  text +=
+      row("devices", fmt::format("{} on {}, {} with {} each", counted(layout.ranks(), "rank"),
+                                 names.size() == 1 ? *names.begin() : counted(std::ssize(names), "host"),
+                                 config.device.kind == DeviceChoice::cuda ? "GPU" : "CPU", counted(threads, "thread")));
+  text += row("layout", fmt::format("{}; {} per step", text_of(layout),
+                                    counted(microbatches_of_step(config, layout), "microbatch")));
   if (layout.ranks() > 1) text += "\n" + layout_picture(config, layout, hosts);
   while (text.ends_with('\n')) text.pop_back();
   return text;

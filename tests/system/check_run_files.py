@@ -99,7 +99,7 @@ class RunFiles(SystemTest):
         begin = text.index(f"run {run}\n")
         start = text[begin:text.index("\n\n", begin)]  # a picture of the layout follows
         for phrase in ("config.conf has every key (hash ", "\n  optimizer   learning_rate=", " warmup=7\n", " parameters", " without embedding and head)",
-                       "\n  budget      6 steps x 128 tokens = 768 tokens\n", "\n  devices     4 ranks on ", "tp 2 · pp 2 · dp 1; 4 microbatches per step"):
+                       "\n  budget      6 steps x 128 tokens = 768 tokens\n", "\n  devices     4 ranks on ", "\n  layout      tp 2 · pp 2 · dp 1; 4 microbatches per step"):
             self.assertIn(phrase, start)
         self.assertNotIn("rope_base", text)
         without_paths = [line for line in start.splitlines() if str(self.folder) not in line]

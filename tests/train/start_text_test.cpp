@@ -45,8 +45,8 @@ TEST(StartText, CountsParametersTokensAndRanks) {
   // 2 layers of 4 · 64² + 3 · 64 · 128 + 2 · 64 for norms, and 4 taps for each of 4 heads; the last norm; 2 · 64 · 256.
   EXPECT_THAT(text, HasSubstr("\n  parameters  115,040 (82,272 without embedding and head)\n"));
   EXPECT_THAT(text, HasSubstr("\n  budget      1,000 steps x 2,048 tokens = 2,048,000 tokens\n"));
-  EXPECT_THAT(text, HasSubstr("\n  devices     4 ranks on 2 hosts, CPU, 3 threads each; tp 2 · pp 1 · dp 2; "
-                              "4 microbatches per step"));
+  EXPECT_THAT(text, HasSubstr("\n  devices     4 ranks on 2 hosts, CPU with 3 threads each\n"
+                              "  layout      tp 2 · pp 1 · dp 2; 4 microbatches per step\n"));
   EXPECT_THAT(text, HasSubstr("dp 1")) << "the picture of the layout";
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), 100U) << line;
@@ -55,8 +55,9 @@ TEST(StartText, CountsParametersTokensAndRanks) {
 TEST(StartText, OfOneRankHasNoPicture) {
   const RunConfig config = config_with({});
   const std::string text = start_text(config, make_layout(config.parallel, 1), {"here"}, 1);
-  EXPECT_TRUE(text.ends_with(
-      "\n  devices     1 rank on here, CPU with 1 thread each; tp 1 · pp 1 · dp 1; 32 microbatches per step"))
+  EXPECT_TRUE(
+      text.ends_with("\n  devices     1 rank on here, CPU with 1 thread each\n  layout      tp 1 · pp 1 · dp 1; 32 "
+                     "microbatches per step"))
       << text;
 }
 
