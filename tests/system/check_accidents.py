@@ -527,7 +527,7 @@ class Accidents(SystemTest):
         content[begin:end] = array.array("f", [1e22 * value for value in array.array("f", bytes(content[begin:end]))]).tobytes()
         (exported / "model.safetensors").write_bytes(content)
         result = shiftron("checkpoint", "import", exported, "--format", "hf", "--output", run)
-        self.assertRegex(self.must(result), r"note: the weights are so large that activations may reach \d\.\de\+2\d; above 1\.8e\+19 float32")
+        self.assertRegex(self.must(result), r"note: the weights are so large that activations may reach \d\.\de\+2\d; above 1\.8e\+19 their squares overflow in float32")
         own = {key: value for key, value in self.settings(run).items() if not key.startswith("model.")}
         settings = {**own, **data, "train.steps": 5, "evaluation.every": 5, "evaluation.sequences": 2}
         text = self.expect(0, self.start(1, ["train", "--config", run / "config.conf", *options(settings)]))

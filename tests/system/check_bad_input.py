@@ -97,13 +97,13 @@ class BadInput(SystemTest):
             (self.folder / f"rank-{rank}" / "model").symlink_to(step(trained, rank))
         run = self.folder / "differ-run"
         base = options(self.settings(run, data__train="data"))
-        seed = f"rank 1{here}train.seed=2, rank 0{here}1"
+        seed = f"rank 1{here}train.seed=2, but rank 0{here}1"
         for command in (["train"], ["train", "--dry-run"], ["preflight"]):
             self.differ([*command, *base, "--train.seed", "1"], [*command, *base, "--train.seed", "2"], seed)
         # Each would wait for the other.
         self.differ(["train", *base], ["train", *base, "--train.steps", "9", "--config", "missing"],
                     f"rank 1{here}faults of the configuration=cannot read a configuration file: cannot open missing",
-                    f"rank 1{here}train.steps=9, rank 0{here}{MODEL['train.steps']}")
+                    f"rank 1{here}train.steps=9, but rank 0{here}{MODEL['train.steps']}")
         for command in (["train"], ["preflight"]):
             self.differ([*command, *base], [*command, *base], f"rank 1{here}data.train data=(fingerprint ")
         validated = ["train", *options(self.settings(run, evaluation__every=2, data__validation="data"))]
@@ -114,8 +114,8 @@ class BadInput(SystemTest):
         asked = ["evaluate", "--checkpoint", step(trained, 1), "--data", "data"]
         self.differ(asked, asked, f"rank 1{here}the dataset data=(fingerprint ")
         asked = ["generate", "--checkpoint", step(trained, 1), "--prompt"]
-        self.differ([*asked, "a"], [*asked, "b"], f"rank 1{here}--prompt=b, rank 0{here}a")
-        self.differ(["self-test", "--size", "small"], ["self-test"], f"rank 1{here}--size=nothing, rank 0{here}small")
+        self.differ([*asked, "a"], [*asked, "b"], f"rank 1{here}--prompt=b, but rank 0{here}a")
+        self.differ(["self-test", "--size", "small"], ["self-test"], f"rank 1{here}--size=nothing, but rank 0{here}small")
         self.assertFalse(run.exists())
 
     def test_ranks_of_two_builds(self):
@@ -175,7 +175,7 @@ class BadInput(SystemTest):
         self.refused(76, self.of(run, data__train=absent), f"{absent} is not a dataset", "`shiftron data build` creates one")
         self.assertFalse(run.exists())
         blocked = self.folder / "text.jsonl" / "run"  # below a file: root may not either
-        self.refused(76, self.of(blocked), f"output.directory {blocked} cannot be written", "give another")
+        self.refused(76, self.of(blocked), f"output.directory {blocked} cannot be written", "choose another path")
 
     def test_resume_of_another_run(self):
         run = self.folder / "resumed"

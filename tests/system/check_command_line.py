@@ -244,7 +244,7 @@ class CommandLine(SystemTest):
         self.refused(["checkpoint", "list", self.step], f"{self.step} is itself a step; `shiftron checkpoint inspect {self.step}`")
         self.must_run(["checkpoint", "export", self.step, "--format", "hf", "--output", folder / "exported-once"])
         self.refused(["checkpoint", "import", folder / "exported-once", "--format", "megatron", "--output", folder / "none"],
-                     "seems to be in the format hf, give --format hf")
+                     "seems to be in the format hf; give --format hf")
         self.refused(["train", "--config", self.run_directory / "config.conf", "--dry-run", "--draw", ""],
                      "--draw is empty")
 
