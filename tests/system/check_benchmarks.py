@@ -272,7 +272,7 @@ class Benchmarks(Reports):
                 result = shiftron(*command, *words)
                 self.assertEqual(result.returncode, 76, result.stderr)
                 for text in texts:
-                    self.assertIn(text if command is row else text.split(", give")[0], result.stderr)
+                    self.assertIn(text if command is row else text.split("; use")[0], result.stderr)
                 self.assertNotIn("optimizer.clip", result.stderr)  # as the checkpoint has it
         for command, keys in ((row, ["data.document_reset", "train.micro_batch"]),
                               (["generate", "--checkpoint", self.steps[0], "--prompt", "The"], ["train.micro_batch", "train.sequence_length"])):
