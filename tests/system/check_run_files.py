@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a run writes and uses: metrics, events, TensorBoard files, memory; help, version, and the plan without a run."""
 import json
+import math
 import pathlib
 import re
 import resource
@@ -176,12 +177,14 @@ class RunFiles(SystemTest):
         wanted = {}  # every number of metrics.jsonl
         for line in steps + validation:
             for tag, value in numbers(line):
-                if tag != "step":
+                if tag != "step" and value is not None:  # the GEMM peak may not be credible here
                     wanted.setdefault(tag, {})[line["step"]] = value
         for tag in ("tokens", "skipped", "layer_gradient_norms/layers.1", "shift/1/value/0", "time_seconds/wait", "memory_bytes/activations",
                     "accuracy", "validation_accuracy", "validation_sources/validation/loss", "validation_sources/validation:2/accuracy"):
             self.assertIn(tag, wanted)
         narrow = {tag: {number: struct.unpack("<f", struct.pack("<f", value))[0] for number, value in of.items()} for tag, of in wanted.items()}
+        if all(map(math.isnan, scalars["model_flops_utilization"].values())):  # null in the rows
+            del scalars["model_flops_utilization"]
         self.assertEqual(scalars, narrow)
 
     def test_checksum(self):
@@ -283,7 +286,7 @@ class Words(SystemTest):
         self.assertEqual(plan["ranks"], 2)
         picture = xml.etree.ElementTree.parse(drawing).getroot()
         texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
-        self.assertEqual(texts[0], "2 ranks: tp 1 · pp 2 · dp 1; 2 layers")
+        self.assertEqual(texts[0], "2 ranks: tp 1 · pp 2 · dp 1; 2 layers; time in forward passes of a layer")
         self.assertTrue(texts[1].startswith("1f1b, 2 stages, 4 microbatches: bubble "), texts[1])
         boxes = [box for box in picture.iter("{http://www.w3.org/2000/svg}rect") if box.get("class") == "action"]
         self.assertEqual(len(boxes), 2 * 2 * 4)
