@@ -121,7 +121,7 @@ TEST_F(CheckpointCommands, WrongWordsAreBadInput) {
     }
   }
   EXPECT_THAT(error_of([&] { run("diff", {twenty_, run_}); }).what(), HasSubstr("its newest step is " + twenty_));
-  EXPECT_THAT(run("verify", {"--help"}).text, HasSubstr("usage: shiftron checkpoint verify STEP_DIR"));
+  EXPECT_THAT(run("verify", {"--help"}).text, HasSubstr("Usage: shiftron checkpoint verify STEP_DIR"));
 }
 
 TEST_F(CheckpointCommands, AStepWithoutItsManifestIsDamaged) {
