@@ -151,7 +151,7 @@ class Comparison(InFolder):
         (bare / "metrics.jsonl").write_text('{"step": 100, "loss": 3, "tokens": 1}\n')
         (short / "metrics.jsonl").write_text("".join((short / "metrics.jsonl").read_text().splitlines(True)[:55]))
         same = make_run(self.folder / "d", 1, 4.0)
-        for words, text in (([first], "divide the runs of two arms by --"), ([first, "--"], "an arm has no run"),
+        for words, text in (([first], "separate the runs of two arms by --"), ([first, "--"], "an arm has no run"),
                             ([first, "--", self.folder / "none"], "none is not a directory"), ([first, "--", bare], "has no held-out loss"),
                             ([first, "--", short], f"numbers of steps: {first} 100, {short} 50"), ([first, same, "--", first], "have seed 1"),
                             ([first, "--", same, "--metric", "los"], "has no value los in its metrics.jsonl; did you mean loss?"),

@@ -266,7 +266,7 @@ class Benchmarks(Reports):
         config.write_text("[evaluation]\nlimit = 2\n[optimizer]\nlearning_rate = 5\nclip = 1\n")
         for words, texts in ((["--evaluation.fewshot", "2"], ["evaluation.fewshot has no effect on a checkpoint; use --fewshot (command line)"]),
                              (["--evaluation.sequences", "2"], ["evaluation.sequences has no effect on a checkpoint; omit it"]),
-                             (["--data.train", "elsewhere", "--train.seed", "77"], ["2 faults", "data.train does", "train.seed does"]),
+                             (["--data.train", "elsewhere", "--train.seed", "77"], ["2 faults", "data.train has", "train.seed has"]),
                              (["--config", config], ["evaluation.limit has no effect on a checkpoint; use --limit (", "optimizer.learning_rate has"])):
             for command in (row, ["generate", "--checkpoint", self.steps[0], "--prompt", "The"]):
                 result = shiftron(*command, *words)
