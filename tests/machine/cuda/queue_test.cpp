@@ -145,7 +145,7 @@ TEST_P(CudaStream, TellsWhatAnOperationThrew) {
 TEST_P(CudaStream, MemoryThatIsNotThereIsAnErrorOfTheUser) {
   const Buffer held(DeviceKind::cuda, kDeviceBytes / 2, ledger_, "parameters");
   EXPECT_ERROR(Buffer(DeviceKind::cuda, kDeviceBytes, ledger_, "activations"), ExitCode::bad_input,
-               "not enough memory: 1048576 bytes are needed for activations beside 524288 bytes of this rank; "
+               "not enough memory: 1048576 bytes are needed for activations, and this rank already uses 524288 bytes; "
                "524288 of the GPU's 1048576 bytes are free; lower");
   EXPECT_ERROR(staging_buffer(stream_, int64_t{1} << 60), ExitCode::bad_input, "bytes are needed for staging");
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
