@@ -314,7 +314,7 @@ class Slurm(SystemTest):
         self.tell(run, job)
         self.assertEqual(self.ended(run, job), "FAILED")
         self.assertIn("no job of the chain is left", self.log(run))
-        self.assertNotIn("queued", self.status(run))
+        self.assertNotRegex(self.status(run), r"\bqueued")
 
     def test_requeued_by_hand(self):
         run = self.folder / "hand"
@@ -323,7 +323,7 @@ class Slurm(SystemTest):
         self.cluster.say("scontrol", "requeue", job)
         self.comes_back(run, job)
         self.cluster.wait_for(lambda: self.cluster.job(job)["JobState"] == "PENDING", 60, "end of the first start")
-        self.assertIn("queued", self.status(run), self.log(run)[-3000:])
+        self.assertRegex(self.status(run), r"\bqueued", self.log(run)[-3000:])
         self.trains(run, last_step(run) + 2)
         self.tell(run, job)
         self.comes_back(run, job, restarts=1)
@@ -341,7 +341,7 @@ class Slurm(SystemTest):
         self.tell(run, job)
         self.assertEqual(self.ended(run, job), "FAILED")
         self.assertIn("Slurm refuses to requeue", self.log(run))
-        self.assertNotIn("queued", self.status(run))
+        self.assertNotRegex(self.status(run), r"\bqueued")
 
     def test_odd_names(self):
         """What the shell, sbatch and Slurm's names of files would take apart, in a locale without ü; and a variable that nproc looks at."""
