@@ -49,7 +49,7 @@ TEST_P(PreflightOnADevice, Passes) {
     const Look look = look_at(config, GetParam().ranks);
     EXPECT_THAT(look.result.faults, IsEmpty());
     for (const char* group : {"world", "tp", "cp", "dp", "kv_replica", "tied"}) {
-      EXPECT_THAT(look.parts, Contains(EndsWith(" ranks of "s + group)));
+      EXPECT_THAT(look.parts, Contains(EndsWith(" ranks of group "s + group)));
     }
     EXPECT_THAT(look.slow, ElementsAre("connecting the groups"));
   }
