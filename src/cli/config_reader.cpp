@@ -38,10 +38,9 @@ std::string misread(const std::string& line, bool is_section) {
   }
   const std::size_t close = line.find(']');
   if (!is_section || close == std::string::npos) return "";
-  const std::size_t behind = line.find_first_not_of(kBlanks, close + 1);
-  return behind == std::string::npos || behind == comment
-             ? ""
-             : "has text after its ']': put [section] on a line of its own";
+  const std::size_t rest = line.find_first_not_of(kBlanks, close + 1);
+  return rest == std::string::npos || rest == comment ? ""
+                                                      : "has text after its ']': put [section] on a line of its own";
 }
 
 // Settings of a file's text. Each line is given to Boost alone, under its section, so that its number is known and a

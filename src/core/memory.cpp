@@ -134,10 +134,10 @@ Buffer staging_buffer(Stream& stream, int64_t bytes) {
   return Buffer(kind, bytes, *stream.ledger, "staging", stream.device == DeviceKind::cuda);
 }
 
-Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike)
+Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t copies)
     : stream_(&stream),
       name_(name),
-      copies_(alike),
+      copies_(copies),
       category_(std::move(category)),
       record_(std::make_unique<ArenaRecord>()) {
   if (stream.device != DeviceKind::meta) {

@@ -45,9 +45,9 @@ using MemoryPlan = std::map<std::string, int64_t>;
 // arena is destroyed.
 class Arena {
  public:
-  // On meta the arena only measures, and its bytes count `alike` times: it stands for that many equal arenas. On other
+  // On meta the arena only measures, and its bytes count `copies` times: it stands for that many equal arenas. On other
   // devices plan[name] bytes are allocated here; asking for more later is an Error. Keeps a reference to the stream.
-  Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike = 1);
+  Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t copies = 1);
   ~Arena();  // waits for the stream, and for the users of its tensors
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

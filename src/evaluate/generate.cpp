@@ -28,14 +28,14 @@ Continuation continue_tokens(Decoder& decoder, const std::vector<int32_t>& promp
   const bool stops = options.separates_documents && decoder.shift_stops_at_documents();
   std::vector<double> logits;
   for (auto begin = prompt.begin(); begin < prompt.end();) {
-    auto behind = begin + std::min(options.chunk, prompt.end() - begin);
+    auto piece_end = begin + std::min(options.chunk, prompt.end() - begin);
     if (stops) {
-      const auto last = std::find(begin, behind, end);
-      if (last != behind) behind = last + 1;
+      const auto last = std::find(begin, piece_end, end);
+      if (last != piece_end) piece_end = last + 1;
     }
-    logits = decoder.feed_last({begin, behind});
-    if (stops && behind[-1] == end) decoder.begin_document();
-    begin = behind;
+    logits = decoder.feed_last({begin, piece_end});
+    if (stops && piece_end[-1] == end) decoder.begin_document();
+    begin = piece_end;
   }
   const Philox draws = draws_of(options.sampling.seed, number, sample);
   Continuation made{.prompt = number, .sample = sample};

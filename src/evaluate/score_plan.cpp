@@ -31,28 +31,28 @@ int64_t common_prefix_length(const Tokens& a, const Tokens& b) {
 
 // Inputs in lexicographic order: inputs with a common prefix are neighbours.
 struct SortedInputs {
-  std::vector<size_t> order;   // inputs that are no prefix of another one
-  std::vector<int64_t> alike;  // length of the common prefix of each of these and the next one
-  std::vector<size_t> merged;  // for each input: itself, or the input of which it is a prefix
+  std::vector<size_t> order;           // inputs that are no prefix of another one
+  std::vector<int64_t> common_prefix;  // length of the common prefix of each of these and the next one
+  std::vector<size_t> merged;          // for each input: itself, or the input of which it is a prefix
 };
 
 SortedInputs sort_inputs(const std::vector<Tokens>& inputs) {
   std::vector<size_t> all(inputs.size());
   std::iota(all.begin(), all.end(), size_t{0});
   std::ranges::sort(all, [&](size_t a, size_t b) { return inputs[a] < inputs[b]; });
-  SortedInputs sorted{.order = {}, .alike = {}, .merged = std::vector<size_t>(inputs.size())};
+  SortedInputs sorted{.order = {}, .common_prefix = {}, .merged = std::vector<size_t>(inputs.size())};
   // In this order, an input that is a prefix of any other is a prefix of the next one.
   for (size_t i = all.size(); i-- > 0;) {
     const size_t own = all[i];
-    const int64_t alike = i + 1 == all.size() ? 0 : common_prefix_length(inputs[own], inputs[all[i + 1]]);
-    const bool begins = i + 1 < all.size() && alike == length_of(inputs[own]);
+    const int64_t common_prefix = i + 1 == all.size() ? 0 : common_prefix_length(inputs[own], inputs[all[i + 1]]);
+    const bool begins = i + 1 < all.size() && common_prefix == length_of(inputs[own]);
     sorted.merged[own] = begins ? sorted.merged[all[i + 1]] : own;
     if (begins) continue;
     sorted.order.push_back(own);
-    sorted.alike.push_back(alike);
+    sorted.common_prefix.push_back(common_prefix);
   }
   std::ranges::reverse(sorted.order);
-  std::ranges::reverse(sorted.alike);
+  std::ranges::reverse(sorted.common_prefix);
   return sorted;
 }
 
@@ -78,10 +78,11 @@ std::vector<Tree> join_rows(const std::vector<Tokens>& inputs, const SortedInput
   std::vector<size_t> first(trees.size()), borders(trees.size() - 1);  // first[last row of a tree] is its first row
   std::iota(first.begin(), first.end(), size_t{0});
   std::iota(borders.begin(), borders.end(), size_t{0});
-  std::ranges::stable_sort(borders, std::ranges::greater{}, [&](size_t border) { return sorted.alike[border]; });
+  std::ranges::stable_sort(borders, std::ranges::greater{},
+                           [&](size_t border) { return sorted.common_prefix[border]; });
   for (const size_t border : borders) {
     Tree &left = trees[first[border]], &right = trees[border + 1];
-    const Tree both{left.first, left.rows + right.rows, sorted.alike[border], left.copies + right.copies};
+    const Tree both{left.first, left.rows + right.rows, sorted.common_prefix[border], left.copies + right.copies};
     if (both.saved() <= left.saved() + right.saved() || both.tokens() > sample.length || both.copies > sample.attending)
       continue;
     first[border + static_cast<size_t>(right.rows)] = left.first;
@@ -255,8 +256,8 @@ ScorePlan ScorePlanner::plan(const PlanShape& shape) const {
   }
   for (PlannedRow& row : plan.rows) {
     std::ranges::sort(row.probes);
-    const auto [behind, end] = std::ranges::unique(row.probes);
-    row.probes.erase(behind, end);
+    const auto [duplicates, end] = std::ranges::unique(row.probes);
+    row.probes.erase(duplicates, end);
     row.first_probe = std::exchange(plan.probes, plan.probes + static_cast<int64_t>(row.probes.size()));
   }
   for (const Pass& pass : passes_) {

@@ -60,8 +60,8 @@ Pair encode_pair(const Request& request, const TokenRules& rules, const std::str
                     ": its context is only white space, and no token precedes it; give it a text, omit it, or put a "
                     "token in front (--bos 1)");
   }
-  const size_t behind = std::min(pair.context.size(), pair.continuation.size());
-  pair.continuation.erase(pair.continuation.begin(), pair.continuation.begin() + static_cast<int64_t>(behind));
+  const size_t context_size = std::min(pair.context.size(), pair.continuation.size());
+  pair.continuation.erase(pair.continuation.begin(), pair.continuation.begin() + static_cast<int64_t>(context_size));
   if (pair.continuation.empty() && rules.boundary_fallback) pair.continuation = rules.encode(continuation);
   if (pair.continuation.empty()) {
     throw_bad_input(name, ": its continuation ", shown_end(continuation), " merges into the end of its context ",

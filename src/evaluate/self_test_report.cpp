@@ -145,12 +145,12 @@ std::string to_text(const SelfTestReport& report) {
   for (const std::string& reason : reasons) text += "  " + reason + "\n";
   if (!report.rates.empty()) text += fmt::format("\n{:<30} {:>10} {:<8} {}\n", "rates", "measured", "", "problem");
   for (const MeasuredRate& rate : report.rates) {
-    const std::string beside = rate.reference > 0
-                                   ? fmt::format("; {:.0f} % of the reference, {:.4g} on {}",
-                                                 100 * rate.rate / rate.reference, rate.reference, rate.reference_of)
-                                   : "";
-    text += fmt::format("{:<30} {:>10.4g} {:<8} {}{}{}\n", rate.name, rate.rate, rate.unit, rate.problem, beside,
-                        report.ranks > 1 ? fmt::format(" (rank {})", rate.rank) : "");
+    const std::string reference_text =
+        rate.reference > 0 ? fmt::format("; {:.0f} % of the reference, {:.4g} on {}", 100 * rate.rate / rate.reference,
+                                         rate.reference, rate.reference_of)
+                           : "";
+    text += fmt::format("{:<30} {:>10.4g} {:<8} {}{}{}\n", rate.name, rate.rate, rate.unit, rate.problem,
+                        reference_text, report.ranks > 1 ? fmt::format(" (rank {})", rate.rank) : "");
   }
   return text;
 }

@@ -25,10 +25,10 @@ struct ScoringPlan {
   std::map<std::string, TrafficCost> traffic;
 };
 
-// Plans a microbatch by a pass on meta; `beside` gets the memory in addition to the engine. `attending`: as in
+// Plans a microbatch by a pass on meta; `beyond_engine` gets the memory in addition to the engine. `attending`: as in
 // SampleShape.
 ScoringPlan plan_scoring(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
-                         int64_t attending, Ledger& beside) {
+                         int64_t attending, Ledger& beyond_engine) {
   Ledger planned;
   Stream meta = planning_stream(config, threads, planned);
   const auto world = make_meta_world(rank, layout.ranks());
@@ -42,7 +42,7 @@ ScoringPlan plan_scoring(const RunConfig& config, const ParallelLayout& layout, 
                  {});
   engine.run_layers(1, kNothing,
                     [&](Run& run, const TransformerStage& stage, const Tensor& x) { head.plan(run, stage, x); });
-  add_planned_memory(meta, engine_alone, beside);
+  add_planned_memory(meta, engine_alone, beyond_engine);
   return {engine.arena_peaks(), head.peaks(), planned.traffic()};
 }
 

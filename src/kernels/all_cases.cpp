@@ -141,9 +141,9 @@ KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
   b.call.run = [=](Stream& s, const Tensors& a) {
     const AdamW how{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
     Ledger ledger;
-    Stream beside = s;
-    beside.ledger = &ledger;
-    beside.cpu.bodies = Bodies::specification;
+    Stream reference = s;
+    reference.ledger = &ledger;
+    reference.cpu.bodies = Bodies::specification;
     std::vector<AdamWParameter> parameters;
     std::vector<Tensor> masters;  // of the parameters in halves
     int64_t begin = 0;
@@ -161,12 +161,12 @@ KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
       masters.back() = of(a[2]);
       parameters.back().weight = of(a[5]);
       parameters.back().rest = of(a[6]);
-      split_master(beside, masters.back(), of(a[5]), of(a[6]));
+      split_master(reference, masters.back(), of(a[5]), of(a[6]));
     }
     if (!one_by_one) adamw(s, how, a[0], parameters);
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (one_by_one) adamw(s, how, a[0], {parameters[i]});
-      if (masters[i].defined()) join_master(beside, parameters[i].weight, parameters[i].rest, masters[i]);
+      if (masters[i].defined()) join_master(reference, parameters[i].weight, parameters[i].rest, masters[i]);
     }
   };
   return b.call;

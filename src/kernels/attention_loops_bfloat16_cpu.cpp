@@ -50,11 +50,11 @@ class RowsSeen {
 struct Vectors {
   Vectors(const Seen& a, const Seen& b) {
     const auto first = [](const Seen& of) { return of.begin / kLanes; };
-    const auto behind = [](const Seen& of) {
+    const auto end_of = [](const Seen& of) {
       return of.begin == of.end ? of.begin / kLanes : (of.end + kLanes - 1) / kLanes;
     };
     begin = std::min(first(a), first(b));
-    end = std::max(behind(a), behind(b));
+    end = std::max(end_of(a), end_of(b));
     whole = std::clamp((std::max(a.begin, b.begin) + kLanes - 1) / kLanes, begin, end);
     masked = std::clamp(std::min(a.end, b.end) / kLanes, whole, end);
   }

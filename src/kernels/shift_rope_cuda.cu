@@ -184,9 +184,9 @@ __device__ void walk_rows_backward(const StreamRows<T>& stream, unsigned block) 
     const OwnHeads<kMost> heads(call, stream.shares, first_head);
     const TwoTaps taps(call, heads);
     HeadPiece<T, kWidth, kParts> d_y[kMost], x[kMost];
-    const bool behind = call.count > 1 && end < call.rows;
-    heads.load(d_y, stream.d_y, end, element, call.partner, behind);
-    RowPlace place_after = call.place(end, behind), place = call.place(end - 1, true);
+    const bool has_next = call.count > 1 && end < call.rows;
+    heads.load(d_y, stream.d_y, end, element, call.partner, has_next);
+    RowPlace place_after = call.place(end, has_next), place = call.place(end - 1, true);
     Angles<kWidth, kParts> angles(call, place_after, element);
     HeadValues<kWidth, kParts> g_after[kMost];
     for (int k = 0; k < kMost; ++k) g_after[k] = angles.rotated(values_of(d_y[k]), -1.0f);

@@ -151,10 +151,10 @@ void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, cons
         configured = extents;
         float* own = c + row * c_stride + column;
         const float* below = row + kBlock < m ? own + kBlock * c_stride : nullptr;
-        const float* beside = column + kBlock < n ? c + column + kBlock : nullptr;
+        const float* next_block = column + kBlock < n ? c + column + kBlock : nullptr;
         run_block(unit, extents, depths,
                   {words + row * a.row_stride + depth, a.row_stride, b + depth * b_stride + column, b_stride, own,
-                   c_stride, ahead, below != nullptr ? below : beside},
+                   c_stride, ahead, below != nullptr ? below : next_block},
                   keep || depth > 0);
       }
     }

@@ -95,15 +95,15 @@ std::vector<std::string> different_texts(ControlPlane& world, const std::string&
 }
 
 MatchingRanks find_matching_ranks(ControlPlane& world, const std::string& line) {
-  MatchingRanks alike{.count = 0};
+  MatchingRanks matching{.count = 0};
   std::istringstream lines(joined_texts(world, line + "\n"));
   std::string other;
   for (int rank = 0; std::getline(lines, other); ++rank) {
     if (other != line) continue;
-    if (rank < world.rank()) ++alike.place;
-    ++alike.count;
+    if (rank < world.rank()) ++matching.place;
+    ++matching.count;
   }
-  return alike;
+  return matching;
 }
 
 }  // namespace shiftron

@@ -70,8 +70,8 @@ void BucketExchange::sum_over_holders(Stream& stream, const Bucket& bucket) {
     const InOut rows(bucket.gradients.rows(begin, end - begin));
     group->all_reduce(stream, rows, Reduction::sum).wait(stream);
     // Each data-parallel rank has made this sum in a group of its own.
-    const bool alike = set_.divided() || group->size() <= 2 || group->sums_in_rank_order(stream);
-    if (!alike) groups_.dp->broadcast(stream, rows, 0).wait(stream);
+    const bool is_identical = set_.divided() || group->size() <= 2 || group->sums_in_rank_order(stream);
+    if (!is_identical) groups_.dp->broadcast(stream, rows, 0).wait(stream);
   }
 }
 

@@ -95,7 +95,7 @@ bool exceeds_total(const Ledger& planned, const RankMemory& room) {
 std::string refusal(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, const Ledger& planned,
                     const RankMemory& room) {
   const int64_t needed = planned.memory_total();
-  const int64_t beside = needed - bytes_of(config, rank, layout.ranks(), threads).value_or(needed);  // of benchmarks
+  const int64_t benchmark_bytes = needed - bytes_of(config, rank, layout.ranks(), threads).value_or(needed);
   const Coordinates at = layout.coordinates(rank);
   const bool on_gpu = config.device.kind == DeviceChoice::cuda;
   std::string text = fmt::format(
@@ -113,8 +113,8 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
   std::string less;
   for (const Change& change : changes_of(config)) {
     const std::optional<int64_t> training = bytes_after(config, change, rank, layout.ranks(), threads);
-    if (!training || *training + beside >= needed) continue;
-    const int64_t bytes = *training + beside;
+    if (!training || *training + benchmark_bytes >= needed) continue;
+    const int64_t bytes = *training + benchmark_bytes;
     less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(bytes),
                         bytes * room.ranks > room.available ? " *" : "");
   }

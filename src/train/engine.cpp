@@ -110,8 +110,8 @@ void Engine::make_chunk(int number, bool training) {
 }
 
 void Engine::make_arenas(const MemoryPlan& plan) {
-  const auto make = [&](const char* kind, int64_t bytes, int64_t alike) {
-    return std::make_unique<Arena>(stream_, kind, MemoryPlan{{kind, bytes}}, "activations", alike);
+  const auto make = [&](const char* kind, int64_t bytes, int64_t copies) {
+    return std::make_unique<Arena>(stream_, kind, MemoryPlan{{kind, bytes}}, "activations", copies);
   };
   if (stream_.device == DeviceKind::meta) {  // these arenas only measure; run_schedule() counts them
     for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
@@ -283,7 +283,7 @@ Engine::MicrobatchMemory& Engine::memory_of(int chunk, int number, const Pass& p
   return memory_.at(static_cast<size_t>(planned ? chunk : pass.arena_of[chunk][number]));
 }
 
-Engine::MicrobatchMemory& Engine::beside(int chunk, const Microbatch& microbatch, const Pass& pass) {
+Engine::MicrobatchMemory& Engine::neighbour_memory(int chunk, const Microbatch& microbatch, const Pass& pass) {
   MicrobatchMemory& memory = memory_of(chunk, microbatch.number, pass);
   CHECK(memory.held.chunk == chunk && memory.held.number == microbatch.number, "chunk ", chunk,
         " does not hold microbatch ", microbatch.number);
@@ -322,7 +322,7 @@ void Engine::execute(const Action& action, const Pass& pass) {
       microbatch.input = inputs_.at(action.peer).next();
       break;
     case ActionKind::forward:
-      if (chunk.before >= 0) microbatch.input = beside(chunk.before, microbatch, pass).held.output;
+      if (chunk.before >= 0) microbatch.input = neighbour_memory(chunk.before, microbatch, pass).held.output;
       forward(chunk, memory, pass);
       break;
     case ActionKind::send_forward:
@@ -336,7 +336,7 @@ void Engine::execute(const Action& action, const Pass& pass) {
     case ActionKind::backward:
       backward(chunk, memory, pass);
       if (chunk.before >= 0) {  // a copy: d_input's memory ends here, or belongs to a received gradient and is reused
-        MicrobatchMemory& taker = beside(chunk.before, microbatch, pass);
+        MicrobatchMemory& taker = neighbour_memory(chunk.before, microbatch, pass);
         taker.held.d_output = taker.activations->allocate(parameters_.types().activation, row_shape());
         copy(stream_, microbatch.d_input, taker.held.d_output);
       }

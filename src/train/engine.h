@@ -132,7 +132,7 @@ class Engine {
   int64_t train(const BatchReader& read, const Pass& pass);
   MicrobatchMemory& memory_of(int chunk, int number, const Pass& pass);
   // Memory of another chunk of this rank, which must hold the same microbatch.
-  MicrobatchMemory& beside(int chunk, const Microbatch& microbatch, const Pass& pass);
+  MicrobatchMemory& neighbour_memory(int chunk, const Microbatch& microbatch, const Pass& pass);
   void begin(int chunk, int number, const BatchReader& read, Pass& pass);
   void clear(MicrobatchMemory& memory);
   void execute(const Action& action, const Pass& pass);

@@ -31,10 +31,10 @@ StageWork work_of(const RunConfig& config, const ParallelLayout& layout, const S
   for (int chunk = 0; chunk < chunks_of(schedule); ++chunk) {
     const int piece = virtual_stage(schedule, layout.pp, stage, chunk);
     const auto before = neighbour(schedule, layout.pp, {stage, chunk}, -1);
-    const auto behind = neighbour(schedule, layout.pp, {stage, chunk}, 1);
-    const int64_t share = before && behind ? 0 : split_range(config.model.vocab, layout.tp, tp).size();
+    const auto after = neighbour(schedule, layout.pp, {stage, chunk}, 1);
+    const int64_t share = before && after ? 0 : split_range(config.model.vocab, layout.tp, tp).size();
     work.emplace_back(layers[static_cast<size_t>(piece)].size(), config.parallel.recompute.of_stage(stage), !before,
-                      !behind, share, before && before->stage != stage, behind && behind->stage != stage);
+                      !after, share, before && before->stage != stage, after && after->stage != stage);
   }
   return work;
 }
@@ -68,8 +68,8 @@ std::vector<RankKind> plan_kinds(const RunConfig& config, const ParallelLayout& 
         plan.memory = memory;
         plan.bytes = plan_memory(config, layout, rank, threads, plan.ledger);
       }
-      const auto [found, is_first] =
-          kinds.try_emplace({work, memory.arenas, slots}, RankKind{.rank = rank, .work = plan.number, .planned = plan.ledger});
+      const auto [found, is_first] = kinds.try_emplace(
+          {work, memory.arenas, slots}, RankKind{.rank = rank, .work = plan.number, .planned = plan.ledger});
       RankKind& kind = found->second;
       if (is_first) {
         const int64_t more = bytes_in_flight(memory, plan.bytes) - bytes_in_flight(plan.memory, plan.bytes);

@@ -104,8 +104,8 @@ void TrainingRun::catch_up_on_evaluation() {
       environment_.log.info(fmt::format("step {}: completing its evaluation", step));
     }
   }
-  const std::string told = environment_.world.broadcast_text(fmt::format("{:d}{:d}", due.held_out, due.tasks), 0);
-  due = {.held_out = told[0] == '1', .tasks = told[1] == '1'};
+  const std::string due_text = environment_.world.broadcast_text(fmt::format("{:d}{:d}", due.held_out, due.tasks), 0);
+  due = {.held_out = due_text[0] == '1', .tasks = due_text[1] == '1'};
   if (due.held_out || due.tasks) evaluate(step, due);
 }
 

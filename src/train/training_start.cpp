@@ -270,8 +270,8 @@ void TrainingRun::log_resume(const SavedState& state) const {
 // The run ended before its first save, or somebody has moved or removed its steps.
 void TrainingRun::warn_of_missing_steps() const {
   std::error_code missing;
-  const uintmax_t told = std::filesystem::file_size(config_.output.directory + "/metrics.jsonl", missing);
-  if (missing || told == 0) return;
+  const uintmax_t row_bytes = std::filesystem::file_size(config_.output.directory + "/metrics.jsonl", missing);
+  if (missing || row_bytes == 0) return;
   environment_.log.warning(
       fmt::format("metrics.jsonl has lines of earlier steps, but {} contains no checkpoint: training starts at step 1, "
                   "and these lines move to metrics.superseded.jsonl",

@@ -159,8 +159,8 @@ std::string outside_of_commands(std::string_view text, const Change& change) {
 std::optional<std::string> boxed_answer(std::string_view solution) {
   constexpr std::string_view kSpaced = "\\boxed ";
   if (const size_t at = solution.rfind(kSpaced); at != std::string_view::npos) {
-    const std::string_view behind = solution.substr(at + kSpaced.size());
-    return std::string(behind.substr(0, behind.find('$')));
+    const std::string_view rest = solution.substr(at + kSpaced.size());
+    return std::string(rest.substr(0, rest.find('$')));
   }
   const size_t at = solution.rfind("\\boxed");
   if (at == std::string_view::npos) return std::nullopt;
