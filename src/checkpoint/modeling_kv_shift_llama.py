@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Llama with KV shifting attention for Hugging Face transformers 5 (TESTED, below): configuration, cache and model in one file.
 
     model = AutoModelForCausalLM.from_pretrained(DIRECTORY, trust_remote_code=True)

@@ -199,8 +199,9 @@ class Hangs(SystemTest):
         tracer.terminate()
         tracer.wait()
         tracer = stall_rank_1(scaled(60))
+        self.wait_for(lambda: events(run, "hang"), job)
+        tracer.kill()  # a rank that strace holds cannot be killed, and MPICH's launcher waits for it
         text = self.expect(71, job)
-        tracer.kill()  # which holds what it stalls
         self.assertRegex(text, rf'rank 1 on \S+ has been in "reading {shard}" for \d+ s, past its deadline \(fault\.read_deadline\); '
                                "it waits for the file system")
         self.assertEqual([event["rank"] for event in events(run, "hang")], [1])
