@@ -330,8 +330,9 @@ class QuickStart:
             f"Losses are nats per token; the training loss is the mean of the last 20 steps. Trained on {tokens:,} tokens with {RANKS} ranks on {os.cpu_count()} cores. "
             f"Held-out text: whole chapters, {figures['total']['held_out_bytes']:,} bytes.", "", *table, "",
             f"Held-out loss, kv-shift minus vanilla: {scores['kv-shift']['loss'] - scores['vanilla']['loss']:+.4f}. "
-            "This is one seed at one learning rate. It shows that all parts work, and what such a difference looks like. It cannot show that KV shift is "
-            "better: other seeds and other learning rates give other differences. `experiments/run fig5a fig5bc` compares five seeds, and four learning rates.", "",
+            "This is one seed at one learning rate, the one of three with the lowest sum of both losses (`benchmarks/quickstart-rates`). It shows that all parts "
+            "work, and what such a difference looks like. It cannot show that KV shift is better: other seeds and other learning rates give other "
+            "differences. `experiments/run fig5a fig5bc` compares five seeds, and four learning rates.", "",
             self.layouts_text(), "", fenced((self.out / "samples.txt").read_text(encoding="utf-8"))])
         (self.out / "report.md").write_text("# Quick start\n\n" + text + "\n![loss](loss.svg)\n", encoding="utf-8")
         self.call("draw-loss", "launch/draw-loss", self.out / "loss", *(self.out / name for name in CONFIGS))
