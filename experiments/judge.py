@@ -33,6 +33,16 @@ def contrast(check, runs):
     return f"{metric}: {check[kind]} - {check['value']:g}", values, *((0, None) if kind == "at_least" else (None, 0))
 
 
+def of_each_seed(check, what, values, claimed):
+    """The value of each seed, and what is claimed of them: "accuracy: vanilla is 0.133, 0.11 (at most 0.2)"."""
+    limit = check.get("value", 0)
+    shown = ", ".join(f"{value + limit:.3g}" for value in values.values())
+    for kind in ("at_least", "at_most"):
+        if kind in check:
+            return f"{what.replace(f' - {limit:g}', '', 1)} is {shown} ({kind.replace('_', ' ')} {limit:g})"
+    return f"{what} is {shown} ({claimed})"
+
+
 def judge(check, runs, seeds):
     """Judges one check by the finished `runs`, of `seeds` planned ones. Returns {"what", "claim", "n", "mean", "standard_error", "interval", "lower", "verdict", "text"}."""
     what, values, low, high = contrast(check, runs)
@@ -51,7 +61,7 @@ def judge(check, runs, seeds):
         good = sum((low is None or value > low) and (high is None or value < high) for value in values.values())
         wanted = check["of_seeds"]
         result["verdict"] = "holds" if good >= wanted else "fails" if good + max(0, seeds - len(values)) < wanted else "too small"
-        return {**result, "text": f"{what}: {good} of {len(values)} seeds {claimed}, claimed for {wanted}"}
+        return {**result, "text": f"{of_each_seed(check, what, values, claimed)}, {good} of {len(values)} seeds; claimed for {wanted}"}
     result["verdict"] = paired.verdict(result["interval"], low, high)
     text = f"{what} = {result['mean']:+.4f}"
     if result["interval"]:
