@@ -20,13 +20,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hugging_face_export.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/save.h"
 #include "cli/config_reader.h"
 #include "cli/process.h"
+#include "config/config_text.h"
+#include "config/validate.h"
 #include "core/file.h"
+#include "interchange/hugging_face_export.h"
 #include "local_trainer.h"
 #include "program.h"
 #include "train/convert.h"
@@ -80,7 +82,11 @@ double forget(const std::string& path) {
 class State {
  public:
   State(const RunConfig& config, int threads, const std::string& directory)
-      : config_(config), threads_(threads), trainer_(config, threads), world_(make_single_world()), directory_(directory) {
+      : config_(config),
+        threads_(threads),
+        trainer_(config, threads),
+        world_(make_single_world()),
+        directory_(directory) {
     fs::remove_all(directory_);
     fs::create_directories(directory_);
     uint64_t bits = 1;
@@ -301,7 +307,8 @@ void live(State& state, int threads) {
     } else if (word == "raw read cold" || word == "raw read warm") {
       answer({{"seconds", state.raw_read(word.ends_with("cold"))}, {"cached", state.most_cached_when_cold()}});
     } else {
-      throw_bad_input("'", word, "' is no word of --live: save, restore cold, restore warm, raw write, raw read cold, "
+      throw_bad_input("'", word,
+                      "' is no word of --live: save, restore cold, restore warm, raw write, raw read cold, "
                       "raw read warm");
     }
   }

@@ -14,6 +14,8 @@
 
 #include "cli/config_reader.h"
 #include "cli/process.h"
+#include "config/config_text.h"
+#include "config/validate.h"
 #include "core/memory.h"
 #include "core/philox.h"
 #include "evaluate/generate.h"

@@ -12,6 +12,8 @@
 
 #include "cli/config_reader.h"
 #include "cli/process.h"
+#include "config/config_text.h"
+#include "config/validate.h"
 #include "core/philox.h"
 #include "evaluate/token_scorer.h"
 #include "program.h"

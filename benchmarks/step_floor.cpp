@@ -17,6 +17,8 @@
 
 #include "cli/config_reader.h"
 #include "cli/process.h"
+#include "config/config_text.h"
+#include "config/validate.h"
 #include "kernels/kernels.h"
 #include "kernels/matrix.h"
 #include "local_trainer.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "config/run_config.h"
 #include "core/check.h"
 #include "core/tensor.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 
@@ -20,7 +20,7 @@ struct Product {
   int64_t m, n, k;
   bool a_transposed, b_transposed;
   enum class Adds { nothing, gradient, residual } adds;  // a gradient is float32
-  int64_t calls;  // in a step
+  int64_t calls;                                         // in a step
   double operations() const {
     const double terms = 2.0 * static_cast<double>(k) + (adds == Adds::residual ? 1 : 0);
     return static_cast<double>(m) * static_cast<double>(n) * terms;

@@ -14,10 +14,12 @@
 
 #include "cli/config_reader.h"
 #include "cli/process.h"
+#include "config/config_text.h"
+#include "config/learning_rate.h"
+#include "config/validate.h"
 #include "core/hdf5_file.h"
 #include "local_trainer.h"
 #include "program.h"
-#include "train/learning_rate.h"
 #include "train/profile.h"
 #include "train/trainer.h"
 

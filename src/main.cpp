@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/host_limits.h"
 #include "core/log.h"
+#include "core/system_error.h"
 #include "parallel/agree.h"
 #include "parallel/launcher.h"
 

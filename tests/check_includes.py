@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Fails on an #include between folders of src/ that breaks the chain, on a third-party header outside its folder, on a
-CUDA header outside *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in the model: split_dim says
-where a parameter is, gather_rows and reduce_rows where rows are, so that a new axis needs no `if` there."""
+"""Fails on an #include between folders of src/ that breaks the chain, on files that include each other in a circle (NAME.h and NAME.cpp count as
+one), on a third-party header outside its folder, on a CUDA header outside *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in
+the model: split_dim says where a parameter is, gather_rows and reduce_rows where rows are, so that a new axis needs no `if` there."""
 import pathlib
 import re
 import sys
 
 USES = {  # a folder may include itself and what it uses, transitively
     "core": [], "kernels": ["core"], "parallel": ["kernels"], "model": ["parallel"], "checkpoint": ["model"],
-    "data": ["core"], "train": ["checkpoint", "data"], "evaluate": ["train"], "cli": ["evaluate"],
+    "data": ["core"], "config": ["model", "data"], "run": ["config", "checkpoint"], "interchange": ["run"], "plan": ["run"], "train": ["plan"],
+    "preflight": ["train"], "evaluate": ["train", "interchange"], "cli": ["evaluate", "preflight"],
 }
 FOREIGN = {  # header prefix -> folders that may name it
     "hdf5": ["core"], "H5": ["core"], "mpi.h": ["parallel"], "nccl": ["parallel"], "oneapi/": ["kernels"],
@@ -30,6 +31,23 @@ def below(folder):
     return found
 
 
+def circles(source):
+    """A circle of files that include each other, by the name that a header and its sources share."""
+    used = {}
+    for path in source.rglob("*"):
+        if path.suffix in {".h", ".cpp", ".cu", ".cuh"}:
+            name = str(path.relative_to(source).with_suffix(""))
+            matches = filter(None, map(INCLUDE.match, path.read_text().splitlines()))
+            used.setdefault(name, set()).update({match.group(3).removesuffix(".h") for match in matches if match.group(2) == '"'} - {name})
+    while ends := {name for name, names in used.items() if not names & used.keys()}:  # they are in no circle
+        used = {name: names for name, names in used.items() if name not in ends}
+    if used:
+        way = [min(used)]
+        while way[-1] not in way[:-1]:
+            way.append(min(used[way[-1]] & used.keys()))
+        yield "files include each other in a circle: " + ", ".join(way[way.index(way[-1]):])
+
+
 def needs_cuda(source):
     """Headers of src/ that name one of CUDA, or a header that does."""
     named = {}
@@ -47,6 +65,7 @@ def needs_cuda(source):
 
 def faults(root):
     source = root / "src"
+    yield from circles(source)
     cuda_headers = needs_cuda(source)
     for path in sorted(source.rglob("*")):
         if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:

@@ -84,15 +84,15 @@ def faults(program, root):
         if not re.search(line, (root / name).read_text(), re.M):
             yield f"{name} does not name the version of CMakeLists.txt, {version}"
 
-    module = (root / "src/checkpoint/modeling_kv_shift_llama.py").read_text()
+    module = (root / "src/interchange/modeling_kv_shift_llama.py").read_text()
     tested = re.search(r"^TESTED = \((.*?)\)", module, re.M)[1].replace('"', "")
     if f"transformers {tested}" not in (root / "docs/interchange.md").read_text():
         yield f"docs/interchange.md does not say that exports are tested with transformers {tested}, as the code of their model does"
 
     listed = [key["name"] for key in help_of(program)["keys"]]
-    stated = re.findall(r'option\(\s*"([a-z_]+\.[a-z_]+)"', (root / "src/train/options.cpp").read_text())
+    stated = re.findall(r'option\(\s*"([a-z_]+\.[a-z_]+)"', (root / "src/config/options.cpp").read_text())
     for key in sorted(set(listed) ^ set(stated)):
-        yield f"{key} is " + ("not in src/train/options.cpp" if key in listed else "not in `shiftron --help json`")
+        yield f"{key} is " + ("not in src/config/options.cpp" if key in listed else "not in `shiftron --help json`")
     page = (root / "docs/configuration.md").read_text()
     if page[page.index(BEGIN) + len(BEGIN):page.index(END)].strip() != table(program):
         yield "docs/configuration.md is not what `shiftron --help json` says: run tests/check_promises.py PROGRAM . --write"

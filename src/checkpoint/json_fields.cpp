@@ -2,6 +2,7 @@
 #include "checkpoint/json_fields.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
@@ -26,8 +27,7 @@ std::string shown(const nlohmann::json& value) {
 class StrictOutline : public JsonOutline {
  public:
   explicit StrictOutline(const std::string& source)
-      : JsonOutline(kDeepestJson,
-                    [&] { refuse(source + ": nested deeper than " + std::to_string(kDeepestJson)); }),
+      : JsonOutline(kDeepestJson, [&] { refuse(source + ": nested deeper than " + std::to_string(kDeepestJson)); }),
         source_(source) {}
   bool start_object(std::size_t members) override {
     keys_.emplace_back();

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <map>
 
+#include "checkpoint/file_hashes.h"
 #include "checkpoint/step_size.h"
 #include "checkpoint/steps.h"
-#include "checkpoint/verify.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/helper_thread.h"

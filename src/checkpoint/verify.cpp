@@ -1,4 +1,4 @@
-// Reading files once for all of their hashes; comparing HDF5's view with the manifest.
+// Compares a step's bytes, and HDF5's view of them, with the manifest.
 #include "checkpoint/verify.h"
 
 #include <algorithm>
@@ -6,14 +6,13 @@
 #include <map>
 
 #include "checkpoint/boxes.h"
-#include "checkpoint/megatron_source.h"
+#include "checkpoint/file_hashes.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/step_files.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hdf5_file.h"
-#include "core/helper_thread.h"
-#include "core/shell_word.h"
 #include "core/system_error.h"
 
 namespace shiftron {
@@ -84,65 +83,6 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
 }
 
 }  // namespace
-
-FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes,
-                     const BytesRead& progress, int threads) {
-  FileHashes hashes;
-  HashStream whole;
-  std::vector<std::byte> buffers[2];
-  for (std::vector<std::byte>& buffer : buffers) buffer.resize(std::min(block_bytes, file.size()));
-  size_t next = 0;
-  uint64_t at = 0;
-  HelperThread helper(threads > 1);
-  // The next bytes of the file, at most a block; they stay valid until the call after the next.
-  const auto take = [&](uint64_t bytes) -> const std::byte* {
-    std::byte* const data = buffers[next].data();
-    next = 1 - next;
-    file.read_at(at, data, bytes);
-    helper.start([&whole, data, bytes] { whole.update(data, bytes); });
-    at += bytes;
-    if (progress) progress(at, file.size());
-    return data;
-  };
-  const auto skip_to = [&](uint64_t end) {
-    while (at < end) take(std::min(block_bytes, end - at));
-  };
-  for (const Segment& segment : segments) {
-    CHECK(segment.bytes > 0 && segment.offset >= at, file.path(), ": data at byte ", segment.offset,
-          " is out of order");
-    skip_to(segment.offset);
-    std::vector<uint64_t>& blocks = hashes.blocks.emplace_back();
-    while (at < segment.offset + segment.bytes) {
-      const uint64_t bytes = std::min(block_bytes, segment.offset + segment.bytes - at);
-      blocks.push_back(xxh3_64(take(bytes), bytes));
-    }
-  }
-  skip_to(file.size());
-  helper.finish();
-  hashes.whole = whole.digest_128();
-  return hashes;
-}
-
-void require_step_directory(const std::string& directory) {
-  refuse_lost_link(directory);
-  if (!std::filesystem::is_directory(directory)) {
-    const bool is_among_steps = !list_steps(std::filesystem::path(directory + "/..").lexically_normal()).empty();
-    if (is_step_name(directory) && is_among_steps && step_was_removed(directory)) throw_step_was_removed(directory);
-    throw_bad_input(directory, " is not a directory; check the path");
-  }
-  if (name_exists(directory + "/" + kManifestName)) return;
-  for (const std::string& place : {directory, directory + "/checkpoints"}) {
-    const std::vector<StepDirectory> steps = list_steps(place);
-    if (steps.empty()) continue;
-    throw_bad_input(directory, " is not a checkpoint step (it has no ", kManifestName, "); its newest step is ",
-                    steps.front().path, "; `shiftron checkpoint list ", shell_word(directory), "` lists all");
-  }
-  if (const std::string format = import_format_of(directory); !format.empty()) {
-    throw_bad_input(directory, " is not a checkpoint step (it has no ", kManifestName, "); it looks like a model for ",
-                    format == "hf" ? "Hugging Face transformers" : "Megatron-LM", ": `shiftron checkpoint import ",
-                    shell_word(directory), " --format ", format, " --output RUN` converts it to a step");
-  }
-}
 
 std::vector<std::string> verify_step(const std::string& step_directory, const BytesRead& progress) {
   std::vector<std::string> faults;

@@ -7,18 +7,19 @@
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "cli/version.h"
+#include "config/options.h"
+#include "config/task_names.h"
 #include "core/check.h"
 #include "core/foreign_text.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
 #include "evaluate/benchmarks.h"
 #include "evaluate/tasks/benchmark_compare.h"
-#include "train/options.h"
-#include "train/task_names.h"
 
 namespace shiftron::cli {
 namespace {

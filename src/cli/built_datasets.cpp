@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 namespace shiftron::cli {
 
 nlohmann::ordered_json counted_json(bool has_targets, int64_t counted) {

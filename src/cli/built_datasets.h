@@ -1,7 +1,7 @@
 // What `data build` and `data generate` report about a dataset that they made.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "data/dataset_writer.h"

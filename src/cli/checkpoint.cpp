@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "checkpoint/digest.h"
@@ -24,9 +25,10 @@
 #include "core/shell_word.h"
 #include "core/system_error.h"
 #include "evaluate/checkpoint_model.h"
+#include "interchange/step_directory.h"
+#include "run/prune.h"
+#include "run/run_files.h"
 #include "train/convert.h"
-#include "train/prune.h"
-#include "train/run_files.h"
 
 namespace shiftron::cli {
 namespace {

@@ -1,7 +1,7 @@
 // What commands on checkpoints share.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "cli/command.h"

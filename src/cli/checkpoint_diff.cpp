@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "checkpoint/digest.h"
-#include "checkpoint/hugging_face_source.h"
-#include "checkpoint/megatron_source.h"
-#include "checkpoint/mixed_taps.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "cli/byte_progress.h"
@@ -18,7 +16,10 @@
 #include "cli/print_json.h"
 #include "core/foreign_text.h"
 #include "evaluate/checkpoint_model.h"
-#include "train/run_files.h"
+#include "interchange/hugging_face_source.h"
+#include "interchange/megatron_source.h"
+#include "interchange/mixed_taps.h"
+#include "run/run_files.h"
 
 namespace shiftron::cli {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "config/familiar_names.h"
 #include "data/utf8.h"
-#include "train/familiar_names.h"
 
 namespace shiftron::cli {
 namespace {

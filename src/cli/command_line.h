@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "train/option_value.h"
+#include "config/option_value.h"
 
 namespace shiftron::cli {
 

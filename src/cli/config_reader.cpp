@@ -7,10 +7,11 @@
 #include <string_view>
 #include <utility>
 
+#include "config/config_text.h"
+#include "config/options.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "data/utf8.h"
-#include "train/options.h"
 
 namespace shiftron::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/command_line.h"
-#include "train/run_config.h"
+#include "config/run_config.h"
 
 namespace shiftron::cli {
 

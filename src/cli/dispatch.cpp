@@ -3,15 +3,16 @@
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/config_reader.h"
 #include "cli/help.h"
 #include "cli/print_json.h"
 #include "cli/version.h"
+#include "config/faults.h"
 #include "core/check.h"
 #include "core/nearest_name.h"
 #include "data/utf8.h"
-#include "train/faults.h"
 
 namespace shiftron::cli {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/benchmarks.h"
@@ -12,12 +13,14 @@
 #include "cli/generate.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
+#include "config/changed_keys.h"
+#include "config/faults.h"
+#include "config/validate.h"
 #include "core/foreign_text.h"
 #include "evaluate/held_out.h"
 #include "parallel/agree.h"
+#include "run/run_files.h"
 #include "train/device.h"
-#include "train/faults.h"
-#include "train/run_files.h"
 
 namespace shiftron::cli {
 namespace {

@@ -7,10 +7,9 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "checkpoint/gguf_export.h"
-#include "checkpoint/hugging_face_export.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "cli/byte_progress.h"
@@ -18,12 +17,14 @@
 #include "cli/print_json.h"
 #include "core/check.h"
 #include "core/foreign_text.h"
-#include "data/gguf_tokenizer.h"
-#include "data/hugging_face_tokenizer.h"
 #include "data/utf8.h"
-#include "evaluate/export_check.h"
-#include "train/overflow.h"
-#include "train/saved_state.h"
+#include "interchange/export_check.h"
+#include "interchange/gguf_export.h"
+#include "interchange/gguf_tokenizer.h"
+#include "interchange/hugging_face_export.h"
+#include "interchange/hugging_face_tokenizer.h"
+#include "run/overflow.h"
+#include "run/saved_state.h"
 
 namespace shiftron::cli {
 namespace {

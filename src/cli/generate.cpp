@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/inputs.h"
@@ -17,7 +18,7 @@
 #include "data/tokenizer.h"
 #include "evaluate/continue_ids.h"
 #include "parallel/agree.h"
-#include "train/run_files.h"
+#include "run/run_files.h"
 
 namespace shiftron::cli {
 namespace {

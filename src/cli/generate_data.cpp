@@ -2,16 +2,17 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/built_datasets.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
+#include "config/option_value.h"
 #include "core/check.h"
 #include "data/generate/generate.h"
-#include "data/generate/generator.h"
+#include "data/generate/kinds.h"
 #include "data/generate/write_generated.h"
-#include "train/option_value.h"
 
 namespace shiftron::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "cli/config_reader.h"
+#include "config/options.h"
 #include "core/wrapped_text.h"
-#include "train/options.h"
 
 namespace shiftron::cli {
 namespace {
@@ -43,8 +43,9 @@ std::vector<CommandOption> own_options(const Command& command) {
     options = with_configuration(options);
     options.resize(command.options.size() + 1);
   }
-  options.push_back(command.configured ? text_option("help", "[all]", "print this help; all = with every configuration key")
-                                       : flag("help", "print this help"));
+  options.push_back(command.configured
+                        ? text_option("help", "[all]", "print this help; all = with every configuration key")
+                        : flag("help", "print this help"));
   return options;
 }
 

@@ -1,7 +1,7 @@
 // What commands that read texts share: the option --input, and how its files were read.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

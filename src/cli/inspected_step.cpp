@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "train/run_files.h"
+#include "run/run_files.h"
 
 namespace shiftron::cli {
 namespace {

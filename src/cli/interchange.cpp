@@ -5,10 +5,9 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "checkpoint/hugging_face_source.h"
-#include "checkpoint/megatron_source.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/step_writer.h"
 #include "checkpoint/steps.h"
@@ -18,6 +17,8 @@
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "cli/version.h"
+#include "config/faults.h"
+#include "config/validate.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/foreign_text.h"
@@ -25,10 +26,11 @@
 #include "core/system_error.h"
 #include "data/utf8.h"
 #include "evaluate/checkpoint_model.h"
-#include "evaluate/export_check.h"
-#include "train/faults.h"
-#include "train/import_run.h"
-#include "train/saved_state.h"
+#include "interchange/export_check.h"
+#include "interchange/hugging_face_source.h"
+#include "interchange/import_run.h"
+#include "interchange/megatron_source.h"
+#include "run/saved_state.h"
 
 namespace shiftron::cli {
 namespace {

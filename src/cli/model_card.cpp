@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/embedded_files.h"
 #include "core/check.h"
 #include "core/foreign_text.h"
-#include "train/saved_state.h"
+#include "interchange/embedded_files.h"
+#include "run/saved_state.h"
 
 namespace shiftron::cli {
 namespace {

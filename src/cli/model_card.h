@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "checkpoint/hugging_face_config.h"
 #include "evaluate/checkpoint_model.h"
-#include "evaluate/export_check.h"
+#include "interchange/export_check.h"
+#include "interchange/hugging_face_config.h"
 
 namespace shiftron::cli {
 

@@ -1,5 +1,5 @@
 // `shiftron preflight`: checks the hosts of a job.
-#include "train/preflight.h"
+#include "preflight/preflight.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/config_reader.h"
 #include "cli/process.h"
+#include "config/validate.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/log.h"

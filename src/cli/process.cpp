@@ -12,13 +12,15 @@
 #include <set>
 
 #include "cli/version.h"
+#include "config/faults.h"
+#include "config/options.h"
+#include "config/validate.h"
 #include "core/host_limits.h"
 #include "core/log.h"
+#include "core/system_error.h"
 #include "evaluate/step_benchmarks.h"
 #include "kernels/processors.h"
 #include "parallel/launcher.h"
-#include "train/faults.h"
-#include "train/options.h"
 
 namespace shiftron::cli {
 namespace {

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "config/run_config.h"
+#include "config/validate.h"
 #include "core/host.h"
 #include "parallel/host_communicator.h"
 #include "parallel/same_settings.h"
-#include "train/run_config.h"
 
 namespace shiftron::cli {
 

@@ -14,11 +14,12 @@
 #include "cli/config_reader.h"
 #include "cli/print_json.h"
 #include "cli/standard_descriptors.h"
+#include "config/config_text.h"
 #include "core/file.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/system_error.h"
-#include "train/run_status.h"
+#include "run/run_status.h"
 
 namespace shiftron::cli {
 namespace {

@@ -5,7 +5,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/unfinished_export.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/print_json.h"
@@ -15,7 +14,8 @@
 #include "core/foreign_text.h"
 #include "core/log.h"
 #include "core/system_error.h"
-#include "data/hugging_face_tokenizer.h"
+#include "interchange/hugging_face_tokenizer.h"
+#include "interchange/unfinished_export.h"
 
 namespace shiftron::cli {
 namespace {

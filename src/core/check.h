@@ -11,14 +11,14 @@ namespace shiftron {
 // What the process returns; launchers act on these numbers.
 enum class ExitCode : int {
   done = 0,
-  unequal = 1,            // `checkpoint diff` found a difference
-  crash = 70,             // unexpected failure
-  hang = 71,              // a rank waited past its deadline, or lost a peer
-  non_finite = 72,        // too many non-finite steps in a row
+  unequal = 1,      // `checkpoint diff` found a difference
+  crash = 70,       // unexpected failure
+  hang = 71,        // a rank waited past its deadline, or lost a peer
+  non_finite = 72,  // too many non-finite steps in a row
   silent_corruption = 73,
-  no_checkpoint = 74,     // steps exist, none is valid
-  stopped = 75,           // stopped at a saved step: requeue me
-  bad_input = 76,         // configuration or data at fault
+  no_checkpoint = 74,  // steps exist, none is valid
+  stopped = 75,        // stopped at a saved step: requeue me
+  bad_input = 76,      // configuration or data at fault
   do_not_requeue = 93,
 };
 
@@ -31,10 +31,6 @@ class Error : public std::runtime_error {
  private:
   ExitCode code_;
 };
-
-// Converts an exception: lack of memory and bad paths become bad_input, because the user can fix them; the rest is a
-// crash.
-Error as_error(const std::exception& exception);
 
 namespace detail {
 template <typename... Parts>
@@ -60,9 +56,9 @@ template <typename... Parts>
 }  // namespace shiftron
 
 // CHECK(condition, parts...): an invariant of the program; on failure Error(crash) with file, line and the parts.
-#define CHECK(condition, ...)                                                                         \
-  do {                                                                                                \
-    if (!(condition)) [[unlikely]]                                                                    \
-      ::shiftron::detail::throw_check_failure(__FILE__, __LINE__, #condition,                         \
-                                              ::shiftron::detail::concatenate(__VA_ARGS__));          \
+#define CHECK(condition, ...)                                                                \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
+      ::shiftron::detail::throw_check_failure(__FILE__, __LINE__, #condition,                \
+                                              ::shiftron::detail::concatenate(__VA_ARGS__)); \
   } while (false)

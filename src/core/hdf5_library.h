@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/hdf5_file.h"
+#include "core/hdf5_types.h"
 
 namespace shiftron::hdf5 {
 

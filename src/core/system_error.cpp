@@ -1,7 +1,9 @@
-// Errors of the system by number.
+// Errors of the system by number, and errors from other exceptions.
 #include "core/system_error.h"
 
 #include <cerrno>
+#include <filesystem>
+#include <new>
 
 namespace shiftron {
 
@@ -59,6 +61,21 @@ bool is_system_error(int error) {
              is_space_error = error == ENOSPC || error == EDQUOT || error == EFBIG;
   const bool is_no_file = error == ENXIO || error == EINVAL;  // a socket, a name that no file can have
   return is_denied || !(is_path_error(error) || is_space_error || is_no_file);
+}
+
+Error as_error(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
+    return Error("not enough memory; free some, or use smaller sizes", ExitCode::bad_input);
+  }
+  if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&exception)) {
+    const int number = error->code().value();
+    const char* advice = advice_on(number);
+    const std::string what = error->path1().string() + ": " + error->code().message();
+    return Error(what + (*advice != 0 ? advice : "; check the path"),
+                 is_path_error(number) ? ExitCode::bad_input : ExitCode::crash);
+  }
+  return Error(exception.what(), ExitCode::crash);
 }
 
 }  // namespace shiftron

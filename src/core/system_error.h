@@ -20,6 +20,10 @@ inline void rethrow_system_error(const Error& error) {
   if (dynamic_cast<const SystemError*>(&error) != nullptr) throw SystemError(error.what());
 }
 
+// Converts an exception: lack of memory and bad paths become bad_input, because the user can fix them; the rest is a
+// crash.
+Error as_error(const std::exception& exception);
+
 // Whether a failed call with this errno might succeed on another path: this one leads nowhere or is not permitted.
 bool is_path_error(int error);
 

@@ -1,26 +1,13 @@
 // A line of JSONL.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
-
-#include "core/check.h"
-#include "core/foreign_text.h"
-#include "core/json_reason.h"
 
 namespace shiftron {
 
 // The object in the line; `where` names the line in messages. Throws Error(bad_input) if there is none.
-inline nlohmann::json json_object(std::string_view line, const std::string& where) {
-  nlohmann::json object;
-  try {
-    object = nlohmann::json::parse(line);
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)));
-  }
-  if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), ", not an object");
-  return object;
-}
+nlohmann::json json_object(std::string_view line, const std::string& where);
 
 }  // namespace shiftron

@@ -12,7 +12,7 @@ namespace shiftron {
 namespace {
 
 using Type = SentencePiece::Type;
-using Algorithm = SentencePieceModel::Algorithm;
+using Algorithm = SentencePieceAlgorithm;
 
 std::string name_of(Algorithm algorithm) {
   const auto number = static_cast<uint64_t>(algorithm);
@@ -76,17 +76,6 @@ void refuse_joins_of_unused(const SentencePieceModel& model, const std::vector<s
 }
 
 }  // namespace
-
-SentencePieceModel::Algorithm algorithm_of(const std::string& model_bytes, const std::string& name) {
-  Algorithm algorithm = Algorithm::unigram;
-  for (ProtoFields fields(model_bytes, name); fields.next();) {
-    if (fields.field() != 2) continue;
-    for (ProtoFields trainer(fields.bytes(), name); trainer.next();) {
-      if (trainer.field() == 3) algorithm = static_cast<Algorithm>(trainer.number());
-    }
-  }
-  return algorithm;
-}
 
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
   SentencePieceModel model;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/sentencepiece_algorithm.h"
 #include "data/tokenizer.h"
 
 namespace shiftron {
@@ -18,14 +19,10 @@ struct SentencePiece {
 };
 
 struct SentencePieceModel {
-  enum class Algorithm : uint64_t { unigram = 1, bpe = 2 };
-  Algorithm algorithm = Algorithm::unigram;
+  SentencePieceAlgorithm algorithm = SentencePieceAlgorithm::unigram;
   std::vector<SentencePiece> pieces;  // by token
   std::string name;                   // of its file, for messages
 };
-
-// Of a model's bytes; unigram if they do not state it. Throws Error(bad_input), naming `name`, if they are not a model.
-SentencePieceModel::Algorithm algorithm_of(const std::string& model_bytes, const std::string& name);
 
 // Throws Error(bad_input), naming the piece: malformed fields, another kind of model, or a bpe model in which
 // SentencePiece joins pieces to an unused one and splits that again.

@@ -12,7 +12,7 @@
 #include "core/hash.h"
 #include "data/known_words.h"
 #include "data/proto_fields.h"
-#include "data/sentencepiece_model.h"
+#include "data/sentencepiece_algorithm.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -153,7 +153,7 @@ void Tokenizer::check_keeps_text(const std::string& instead) const {
 // reaches across: before a space that follows something else. Unigram models compare sums of scores, whose rounding
 // depends on the text before.
 bool Tokenizer::words_stand_alone() const {
-  if (algorithm_of(model_bytes_, name_) != SentencePieceModel::Algorithm::bpe) return false;
+  if (algorithm_of(model_bytes_, name_) != SentencePieceAlgorithm::bpe) return false;
   for (int id = 0; id < processor_->GetPieceSize(); ++id) {
     const std::string& text = texts_[static_cast<size_t>(id)];
     if (std::isnan(processor_->GetScore(id))) return false;       // sorts both before and after others

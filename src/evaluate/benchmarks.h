@@ -1,7 +1,6 @@
 // A pass over benchmark tasks: reads items from files, asks the model on all ranks, reports on rank 0.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

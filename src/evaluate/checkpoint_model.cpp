@@ -3,9 +3,9 @@
 
 #include "checkpoint/restore.h"
 #include "checkpoint/steps.h"
-#include "checkpoint/verify.h"
 #include "core/check.h"
-#include "train/saved_state.h"
+#include "interchange/step_directory.h"
+#include "run/saved_state.h"
 
 namespace shiftron {
 

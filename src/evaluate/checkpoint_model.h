@@ -4,8 +4,8 @@
 #include <string>
 
 #include "checkpoint/content.h"
+#include "config/run_config.h"
 #include "data/tokenizer.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

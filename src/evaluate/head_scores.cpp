@@ -8,13 +8,13 @@
 
 #include "checkpoint/parameter_reads.h"
 #include "checkpoint/steps.h"
-#include "checkpoint/stored_rows.h"
 #include "core/check.h"
 #include "core/philox.h"
-#include "evaluate/model_pieces.h"
+#include "interchange/model_pieces.h"
+#include "interchange/stored_rows.h"
 #include "kernels/element.h"
+#include "run/saved_state.h"
 #include "train/engine.h"
-#include "train/saved_state.h"
 
 namespace shiftron {
 namespace {

@@ -6,13 +6,13 @@
 #include <numeric>
 
 #include "checkpoint/boxes.h"
-#include "checkpoint/mixed_taps.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
+#include "interchange/mixed_taps.h"
 #include "kernels/element.h"
 #include "model/transformer.h"
-#include "train/saved_state.h"
+#include "run/saved_state.h"
 
 namespace shiftron {
 namespace {

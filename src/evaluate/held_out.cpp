@@ -16,10 +16,10 @@
 #include "kernels/kernels.h"
 #include "parallel/agree.h"
 #include "parallel/connect_groups.h"
+#include "run/overflow.h"
 #include "train/batches.h"
 #include "train/device.h"
 #include "train/engine.h"
-#include "train/overflow.h"
 #include "train/trainer.h"
 
 namespace shiftron {

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "config/sections.h"
 #include "core/progress.h"
 #include "data/tokenizer.h"
 #include "evaluate/tasks/request.h"
-#include "train/sections.h"
 
 namespace shiftron {
 

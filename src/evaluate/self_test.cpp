@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "core/event.h"
 #include "core/has_cuda.h"
 #include "core/host.h"
 #include "core/queue_cuda.h"
+#include "core/system_error.h"
 #include "kernels/libraries.h"
 #include "parallel/agree.h"
 #include "parallel/run.h"

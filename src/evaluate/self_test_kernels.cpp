@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "core/system_error.h"
 #include "evaluate/self_test_parts.h"
 #include "kernels/all_cases.h"
 

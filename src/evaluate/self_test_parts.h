@@ -5,12 +5,12 @@
 #include <functional>
 #include <vector>
 
+#include "config/run_config.h"
 #include "core/enum_names.h"
 #include "core/stream.h"
 #include "evaluate/self_test_report.h"
 #include "kernels/kernel_call.h"
 #include "parallel/host_communicator.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

@@ -1,7 +1,7 @@
 // The results of a self-test: checks with their bounds, and rates next to reference rates; as JSON and as text.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -8,11 +8,12 @@
 #include <functional>
 
 #include "checkpoint/steps.h"
+#include "config/task_names.h"
 #include "core/check.h"
+#include "core/system_error.h"
 #include "evaluate/benchmarks.h"
 #include "parallel/agree.h"
-#include "train/run_files.h"
-#include "train/task_names.h"
+#include "run/run_files.h"
 
 namespace shiftron {
 namespace {

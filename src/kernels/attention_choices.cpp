@@ -1,6 +1,7 @@
 // Choices of attention as JSON: one object per problem, strides as [row, head], knobs as [number, value].
 #include "kernels/attention_choices.h"
 
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 

@@ -1,6 +1,7 @@
 // Choices of products as JSON: one object per product, its algorithm as hexadecimal digits.
 #include "kernels/product_choices.h"
 
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 

@@ -8,6 +8,7 @@
 
 #include "core/hash.h"
 #include "core/host.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 

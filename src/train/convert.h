@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "checkpoint/step_writer.h"
+#include "config/config_text.h"
+#include "config/run_config.h"
 #include "core/log.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

@@ -6,12 +6,12 @@
 #include <set>
 #include <string>
 
+#include "config/run_config.h"
 #include "core/host.h"
 #include "core/queue_cuda.h"
 #include "core/stream.h"
 #include "kernels/kernels.h"
 #include "parallel/control_plane.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/validate.h"
 #include "core/check.h"
 #include "core/has_cuda.h"
 #include "core/host.h"
@@ -19,8 +20,8 @@
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"
 #include "parallel/connect_groups.h"
+#include "run/run_report.h"
 #include "train/rank_kinds.h"
-#include "train/run_report.h"
 #include "train/trainer.h"
 
 namespace shiftron {

@@ -3,12 +3,12 @@
 
 #include <string>
 
+#include "config/run_config.h"
 #include "core/ledger.h"
 #include "core/log.h"
 #include "core/stream.h"
 #include "parallel/control_plane.h"
 #include "parallel/layout.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

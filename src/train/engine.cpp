@@ -9,13 +9,9 @@
 #include "core/log.h"
 #include "core/trace_range.h"
 #include "kernels/kernels.h"
-#include "train/virtual_stages.h"
+#include "plan/virtual_stages.h"
 
 namespace shiftron {
-
-int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout) {
-  return static_cast<int>(config.train.global_batch / (config.train.micro_batch * layout.dp));
-}
 
 int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout) {
   if (config.parallel.bucket_elements > 0) return config.parallel.bucket_elements;

@@ -8,18 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "config/run_config.h"
 #include "kernels/libraries.h"
 #include "model/transformer.h"
 #include "parallel/bucket_exchange.h"
 #include "parallel/stage_memory.h"
 #include "train/received_rows.h"
-#include "train/run_config.h"
 #include "train/staging.h"
 
 namespace shiftron {
-
-// Microbatches of every rank in a step.
-int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout);
 
 // Elements of a full bucket: enough to use a network's bandwidth, which takes more with more ranks.
 int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout);

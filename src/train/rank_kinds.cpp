@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "parallel/stage_memory.h"
+#include "plan/virtual_stages.h"
 #include "train/trainer.h"
-#include "train/virtual_stages.h"
 
 namespace shiftron {
 namespace {

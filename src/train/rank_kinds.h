@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "config/run_config.h"
 #include "core/ledger.h"
 #include "parallel/layout.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

@@ -8,10 +8,10 @@
 #include <map>
 #include <vector>
 
+#include "config/run_config.h"
 #include "core/event.h"
 #include "core/side_stream.h"
 #include "model/transformer.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

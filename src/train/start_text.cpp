@@ -6,12 +6,12 @@
 #include <iterator>
 #include <set>
 
+#include "config/config_text.h"
+#include "config/options.h"
 #include "core/hash.h"
 #include "core/wrapped_text.h"
-#include "train/engine.h"
-#include "train/layout_picture.h"
-#include "train/options.h"
-#include "train/run_report.h"
+#include "plan/layout_picture.h"
+#include "run/run_report.h"
 
 namespace shiftron {
 namespace {

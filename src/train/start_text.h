@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "config/run_config.h"
 #include "parallel/layout.h"
-#include "train/run_config.h"
 
 namespace shiftron {
 

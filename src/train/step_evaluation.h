@@ -11,15 +11,10 @@
 
 #include "core/ledger.h"
 #include "parallel/layout.h"
+#include "run/step_result.h"
 #include "train/engine.h"
 
 namespace shiftron {
-
-struct StepValue {
-  std::string task{}, metric{};
-  double value = 0;
-  std::optional<double> error{};  // standard error
-};
 
 // Callbacks by which an evaluation reports progress and learns of a stop.
 struct EvaluationCallbacks {

@@ -8,10 +8,10 @@
 #include <limits>
 #include <utility>
 
+#include "config/learning_rate.h"
 #include "core/trace_range.h"
 #include "parallel/connect_groups.h"
 #include "train/device.h"
-#include "train/learning_rate.h"
 
 namespace shiftron {
 namespace {

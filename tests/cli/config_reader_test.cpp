@@ -8,6 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/changed_keys.h"
+#include "config/config_text.h"
+#include "config/validate.h"
 #include "core/check.h"
 
 namespace shiftron::cli {
@@ -44,8 +47,7 @@ class ConfigReader : public ::testing::Test {
 TEST_F(ConfigReader, LaterFilesWinAndTheCommandLineOverAll) {
   const std::string a = file("a.conf", "[model]\nlayers = 2\nhidden = 64 # width\n[train]\nseed=1\nsteps=10\n");
   const std::string b = file("b.conf", "# comment\n[model]\nlayers = 3\n\n[train]\n  seed = 2\n");
-  const ParsedConfig parsed =
-      read({"--train.seed", "3", "--config", a, "--config=" + b, "--train.global_batch=8"});
+  const ParsedConfig parsed = read({"--train.seed", "3", "--config", a, "--config=" + b, "--train.global_batch=8"});
   EXPECT_THAT(parsed.config.reading_faults, IsEmpty());
   EXPECT_EQ(parsed.config.model.layers, 3);
   EXPECT_EQ(parsed.config.model.hidden, 64);
@@ -116,9 +118,9 @@ TEST_F(ConfigReader, CollectsEveryFault) {
 TEST_F(ConfigReader, OfAFileThatCannotBeReadThatAloneIsTold) {
   const std::string missing = folder_ / "missing.conf";
   for (const std::string& path : {missing, folder_.string()}) {
-    EXPECT_THAT(
-        find_faults(read({"--config", path, "--model.heads", "3", "--parallel.tp", "2", "stray"}).config, 3),
-        ElementsAre(::testing::AllOf(HasSubstr("cannot read a configuration file: "), HasSubstr(path)), "unexpected word 'stray' (command line)"));
+    EXPECT_THAT(find_faults(read({"--config", path, "--model.heads", "3", "--parallel.tp", "2", "stray"}).config, 3),
+                ElementsAre(::testing::AllOf(HasSubstr("cannot read a configuration file: "), HasSubstr(path)),
+                            "unexpected word 'stray' (command line)"));
   }
 }
 
@@ -169,8 +171,8 @@ TEST_F(ConfigReader, WordsBehindASectionAreOneFault) {
 }
 
 TEST_F(ConfigReader, OwnOptions) {
-  const std::vector<CommandOption> own = {flag("dry-run", "no data"), integer_option("ranks", "ranks", between(1, 1000)),
-                                          json_flag()};
+  const std::vector<CommandOption> own = {flag("dry-run", "no data"),
+                                          integer_option("ranks", "ranks", between(1, 1000)), json_flag()};
   const ParsedConfig parsed = read({"--dry-run", "--ranks=16", "--train.seed", "3"}, own);
   EXPECT_THAT(parsed.config.reading_faults, IsEmpty());
   EXPECT_TRUE(parsed.has("dry-run"));
@@ -225,27 +227,27 @@ TEST_F(ConfigReader, WindowsLineEndsAndFullKeys) {
 
 TEST_F(ConfigReader, ResolvedTextReadsBack) {
   const ParsedConfig parsed = read({"--model.layers",
-                                           "3",
-                                           "--model.hidden",
-                                           "64",
-                                           "--model.heads",
-                                           "4",
-                                           "--optimizer.learning_rate",
-                                           "0.1",
-                                           "--optimizer.epsilon",
-                                           "1.0000000000000002e-8",
-                                           "--data.train",
-                                           "with space:3",
-                                           "--parallel.stage_layers",
-                                           "2,1",
-                                           "--output.directory",
-                                           "my run",
-                                           "--checkpoint.resume",
-                                           "7",
-                                           "--shift.form",
-                                           "gate",
-                                           "--optimizer.betas",
-                                           "0.8,0.9"});
+                                    "3",
+                                    "--model.hidden",
+                                    "64",
+                                    "--model.heads",
+                                    "4",
+                                    "--optimizer.learning_rate",
+                                    "0.1",
+                                    "--optimizer.epsilon",
+                                    "1.0000000000000002e-8",
+                                    "--data.train",
+                                    "with space:3",
+                                    "--parallel.stage_layers",
+                                    "2,1",
+                                    "--output.directory",
+                                    "my run",
+                                    "--checkpoint.resume",
+                                    "7",
+                                    "--shift.form",
+                                    "gate",
+                                    "--optimizer.betas",
+                                    "0.8,0.9"});
   EXPECT_THAT(parsed.config.reading_faults, IsEmpty());
   const std::string text = to_config_text(parsed.config);
   const RunConfig back = read_config_text(text, "config.conf");
@@ -270,18 +272,18 @@ struct Shipped {
 
 TEST_F(ConfigReader, ShippedSizesAreValidWithEachShift) {
   const std::string configs = std::string(SHIFTRON_SOURCE_DIR) + "/configs/";
-  const std::vector<Shipped> sizes = {{"1.5b", 1, 1, 64}, {"2.9b", 2, 1, 512}, {"6.7b", 4, 2, 64}, {"13b", 8, 2, 128},
-                                      {"19b", 8, 6, 240}, {"toy", 2, 1, 2},    {"30m", 2, 7, 14},  {"124m", 4, 3, 24},
-                                      {"quickstart", 2, 2, 4}};
+  const std::vector<Shipped> sizes = {{"1.5b", 1, 1, 64}, {"2.9b", 2, 1, 512}, {"6.7b", 4, 2, 64},
+                                      {"13b", 8, 2, 128}, {"19b", 8, 6, 240},  {"toy", 2, 1, 2},
+                                      {"30m", 2, 7, 14},  {"124m", 4, 3, 24},  {"quickstart", 2, 2, 4}};
   std::size_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(configs)) found += entry.path().extension() == ".conf";
   EXPECT_EQ(found, sizes.size() + 2);
   for (const Shipped& size : sizes) {
     for (const char* shift : {"vanilla", "kv-shift"}) {
       const ParsedConfig parsed =
-          read({"--config", configs + size.name + ".conf", "--config", configs + shift + ".conf",
-                       "--parallel.tp", std::to_string(size.tp), "--parallel.pp", std::to_string(size.pp),
-                       "--data.train", "corpus", "--output.directory", "run"});
+          read({"--config", configs + size.name + ".conf", "--config", configs + shift + ".conf", "--parallel.tp",
+                std::to_string(size.tp), "--parallel.pp", std::to_string(size.pp), "--data.train", "corpus",
+                "--output.directory", "run"});
       EXPECT_THAT(find_faults(parsed.config, size.ranks), IsEmpty()) << size.name << " " << shift;
       EXPECT_EQ(parsed.config.model.shift.key, shift == std::string("vanilla") ? 0 : 1);
     }

@@ -1,12 +1,12 @@
 // Tokenizers and names in what `shiftron checkpoint export` writes and `import` reads.
 #include "checkpoint/boxes.h"
-#include "checkpoint/gguf.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "cli/interchange_fixture.h"
 #include "data/fixture.h"
-#include "data/hugging_face_tokenizer.h"
 #include "evaluate/checkpoint_model.h"
+#include "interchange/gguf.h"
+#include "interchange/hugging_face_tokenizer.h"
 
 namespace shiftron::cli {
 namespace {

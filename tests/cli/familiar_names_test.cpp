@@ -1,5 +1,5 @@
 // Names of other trainers lead to keys and options that exist here, on command lines and in files.
-#include "train/familiar_names.h"
+#include "config/familiar_names.h"
 
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/config_reader.h"
-#include "train/options.h"
+#include "config/options.h"
 
 namespace shiftron::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "cli/config_reader.h"
-#include "train/options.h"
+#include "config/options.h"
 
 namespace shiftron::cli {
 namespace {

@@ -9,12 +9,13 @@
 #include <optional>
 #include <sstream>
 
-#include "checkpoint/hugging_face_testing.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/step_writer.h"
 #include "cli/dispatch.h"
-#include "train/run_config.h"
-#include "train/saved_state.h"
+#include "config/config_text.h"
+#include "config/run_config.h"
+#include "interchange/hugging_face_testing.h"
+#include "run/saved_state.h"
 
 namespace shiftron::cli {
 

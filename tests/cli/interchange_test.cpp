@@ -5,12 +5,12 @@
 
 #include <streambuf>
 
-#include "checkpoint/gguf.h"
-#include "checkpoint/hugging_face_source.h"
 #include "checkpoint/verify.h"
 #include "cli/interchange_fixture.h"
 #include "core/directory_lock.h"
 #include "evaluate/checkpoint_model.h"
+#include "interchange/gguf.h"
+#include "interchange/hugging_face_source.h"
 
 namespace shiftron::cli {
 namespace {

@@ -8,6 +8,8 @@
 #include <new>
 #include <system_error>
 
+#include "core/system_error.h"
+
 namespace shiftron {
 namespace {
 
@@ -16,9 +18,9 @@ Error error_of(std::errc code) {
 }
 
 TEST(AsError, APathThatAnotherWouldReplaceIsTheUsers) {
-  for (const std::errc code : {std::errc::no_such_file_or_directory, std::errc::not_a_directory,
-                               std::errc::too_many_symbolic_link_levels, std::errc::filename_too_long,
-                               std::errc::permission_denied, std::errc::read_only_file_system}) {
+  for (const std::errc code :
+       {std::errc::no_such_file_or_directory, std::errc::not_a_directory, std::errc::too_many_symbolic_link_levels,
+        std::errc::filename_too_long, std::errc::permission_denied, std::errc::read_only_file_system}) {
     EXPECT_EQ(error_of(code).code(), ExitCode::bad_input);
     EXPECT_THAT(error_of(code).what(), ::testing::StartsWith("some/path: "));
     EXPECT_THAT(error_of(code).what(), ::testing::ContainsRegex("; (check the path|change its perm|choose another)"));

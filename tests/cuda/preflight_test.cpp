@@ -1,5 +1,5 @@
 // The check of a job's hosts, on devices.
-#include "train/preflight.h"
+#include "preflight/preflight.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

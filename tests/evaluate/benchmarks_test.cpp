@@ -6,9 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "config/validate.h"
 #include "evaluate/saved_model.h"
 #include "evaluate/task_data.h"
 

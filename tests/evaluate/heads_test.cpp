@@ -10,7 +10,7 @@
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
 #include "model/plain_model.h"
-#include "train/saved_state.h"
+#include "run/saved_state.h"
 
 namespace shiftron::testing {
 namespace {

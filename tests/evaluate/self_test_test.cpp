@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "kernels/all_cases.h"

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/save.h"
+#include "config/task_names.h"
 #include "data/fixture.h"
 #include "evaluate/benchmarks.h"
 #include "evaluate/task_data.h"
@@ -16,7 +17,6 @@
 #include "expect_error.h"
 #include "scratch.h"
 #include "train/small_model.h"
-#include "train/task_names.h"
 
 namespace shiftron::testing {
 namespace {
@@ -180,8 +180,9 @@ TEST(StepBenchmarks, AnswerAsTheSavedStepDoes) {
     model.directory = directory;
     model.config = config;
     model.content.tokenizer_model = example_model();
-    const BenchmarkOptions options{
-        .tasks = split_task_names(config.evaluation.tasks), .data = config.evaluation.data, .output = scratch / "report"};
+    const BenchmarkOptions options{.tasks = split_task_names(config.evaluation.tasks),
+                                   .data = config.evaluation.data,
+                                   .output = scratch / "report"};
     std::vector<ResultRow> rows;
     run_thread_ranks(layout.ranks(), [&](HostCommunicator& world) {
       const BenchmarkOutcome outcome = run_benchmarks(model, options, "test", world, {});
@@ -221,7 +222,8 @@ TEST(StepBenchmarks, EndWhereTheRunIsToStop) {
       const auto tasks = make_step_benchmarks(config, example_model(), "test", world, {}, log);
       tasks->attach(rank.trainer->engine());
       int all = 0, batches = 0;
-      const auto whole = tasks->evaluate(1, {.each_batch = [&] { ++batches; }, .keep_going = [&] { return ++all > 0; }});
+      const auto whole =
+          tasks->evaluate(1, {.each_batch = [&] { ++batches; }, .keep_going = [&] { return ++all > 0; }});
       ASSERT_TRUE(whole);
       EXPECT_GE(all, 2);
       EXPECT_GE(batches, 2);

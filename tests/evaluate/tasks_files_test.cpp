@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/task_names.h"
 #include "evaluate/task_data.h"
 #include "evaluate/tasks/datasets.h"
 #include "evaluate/tasks/records.h"
@@ -14,7 +15,6 @@
 #include "evaluate/tasks/text_template.h"
 #include "expect_error.h"
 #include "scratch.h"
-#include "train/task_names.h"
 
 namespace shiftron {
 namespace {
@@ -374,9 +374,9 @@ TEST_F(UserTask, faults_are_told_together) {
     "shots": -1, "draw": "any", "metrics": ["accuracy", "acc", "acc"], "gold": "{x|foo}"})");
   for (const char* part :
        {"bad.json is invalid:", "name must consist of letters", "kind is \"multiple\"", "files has no file for test",
-        "contextt is not a key of a task file; did you mean context?", "shots must be a whole number", "draw is \"any\"",
-        "metrics names accuracy; multiple_choice has acc, acc_norm, acc_bytes", "metrics names acc twice",
-        "gold {x|foo}: no filter foo", "docs/evaluation.md has an example"}) {
+        "contextt is not a key of a task file; did you mean context?", "shots must be a whole number",
+        "draw is \"any\"", "metrics names accuracy; multiple_choice has acc, acc_norm, acc_bytes",
+        "metrics names acc twice", "gold {x|foo}: no filter foo", "docs/evaluation.md has an example"}) {
     EXPECT_ERROR(registry_.select({path}), ExitCode::bad_input, part);
   }
   const std::string taken =

@@ -1,6 +1,8 @@
 // What tasks ask: prompts, examples, gold answers. Expected texts are the harness's for the same kind of items.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "evaluate/tasks/preparation.h"
 #include "evaluate/tasks/task.h"
 #include "evaluate/tasks/task_hashes.h"

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "evaluate/tasks/python_json.h"
 #include "evaluate/tasks/python_random.h"

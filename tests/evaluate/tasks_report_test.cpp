@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/check.h"
@@ -252,9 +253,11 @@ TEST_F(Compare, APerplexityBeyondAllNumbersIsToldAndCompared) {
   const BenchmarkReport large({.tasks = {"text"}}, {texts_of({1, 1}, {-1990, -2010})});
   write("x", {texts_of({1, 1}, {-1990, -2010})});
   write("y", {texts_of({1, 1}, {-1991, -2012})});
-  EXPECT_THAT(infinite_perplexity_note(large.rows()), HasSubstr("text word_perplexity is too large for a floating-point number"));
+  EXPECT_THAT(infinite_perplexity_note(large.rows()),
+              HasSubstr("text word_perplexity is too large for a floating-point number"));
   EXPECT_THAT(results_table(large.rows()), HasSubstr(" inf "));
-  EXPECT_THAT(infinite_perplexity_note(BenchmarkReport({.tasks = {"text"}}, {texts_of({1}, {-200})}).rows()), IsEmpty());
+  EXPECT_THAT(infinite_perplexity_note(BenchmarkReport({.tasks = {"text"}}, {texts_of({1}, {-200})}).rows()),
+              IsEmpty());
   const Comparison comparison = compare();
   EXPECT_NEAR(comparison.differences.at(1).gain, -1.5, 1e-12);
   EXPECT_THAT(to_text(comparison),

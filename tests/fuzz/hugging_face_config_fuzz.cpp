@@ -2,10 +2,10 @@
 // is accepted as the same after it is written again; with the files it has their sizes.
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hugging_face_config.h"
-#include "checkpoint/hugging_face_names.h"
-#include "checkpoint/hugging_face_source.h"
 #include "fuzz/input.h"
+#include "interchange/hugging_face_config.h"
+#include "interchange/hugging_face_names.h"
+#include "interchange/hugging_face_source.h"
 #include "scratch.h"
 
 namespace shiftron::fuzz {

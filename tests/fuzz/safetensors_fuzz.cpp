@@ -2,8 +2,8 @@
 // file, can be read, and are the same after they are written again.
 #include <bit>
 
-#include "checkpoint/safetensors.h"
 #include "fuzz/memory_file.h"
+#include "interchange/safetensors.h"
 
 namespace shiftron::fuzz {
 namespace {

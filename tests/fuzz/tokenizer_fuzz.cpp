@@ -2,8 +2,8 @@
 // model preserves every text.
 #include <nlohmann/json.hpp>
 
-#include "data/hugging_face_tokenizer.h"
 #include "fuzz/input.h"
+#include "interchange/hugging_face_tokenizer.h"
 
 namespace shiftron::fuzz {
 

@@ -12,10 +12,12 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
+#include "config/changed_keys.h"
+#include "config/config_text.h"
 #include "core/file.h"
 #include "expect_error.h"
+#include "run/resume.h"
 #include "scratch.h"
-#include "train/resume.h"
 #include "train/small_model.h"
 #include "without_rights.h"
 
@@ -152,7 +154,7 @@ TEST_F(Convert, LayoutsAreRefusedAsTrainDoes) {
     ADD_FAILURE() << layout << " was taken";
     return "";
   };
-  EXPECT_THAT(refused("tp=3"), 
+  EXPECT_THAT(refused("tp=3"),
               ::testing::AllOf(HasSubstr("heads 4 not divisible by tp 3 ("), HasSubstr("parallel.tp: --layout)")));
   EXPECT_THAT(refused("pp=5"), HasSubstr("--layout"));
   EXPECT_THAT(refused("tp=3,pp=5"), ::testing::AllOf(HasSubstr("tp 3"), HasSubstr("pp 5")));  // all at once

@@ -14,7 +14,7 @@
 #include "kernels/choose_products.h"
 #include "kernels/processors.h"
 #include "parallel/host_communicator.h"
-#include "train/saved_state.h"
+#include "run/saved_state.h"
 #include "train/small_model.h"
 
 namespace shiftron::testing {

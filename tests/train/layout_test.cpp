@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "config/validate.h"
 #include "core/philox.h"
 #include "train/training_harness.h"
 
@@ -18,8 +19,16 @@ constexpr int64_t kSteps = 20;
 
 RunConfig base_config(int64_t kv_heads, bool tied) {
   RunConfig config;
-  config.model = {.layers = 3, .hidden = 32, .heads = 8, .kv_heads = kv_heads, .head_dim = 4, .ffn = 48, .vocab = 61,
-                  .tie_embeddings = tied, .init_std = 0.1, .shift = {}};
+  config.model = {.layers = 3,
+                  .hidden = 32,
+                  .heads = 8,
+                  .kv_heads = kv_heads,
+                  .head_dim = 4,
+                  .ffn = 48,
+                  .vocab = 61,
+                  .tie_embeddings = tied,
+                  .init_std = 0.1,
+                  .shift = {}};
   config.train.steps = kSteps;
   config.train.global_batch = 24;
   config.train.sequence_length = 8;
@@ -29,8 +38,8 @@ RunConfig base_config(int64_t kv_heads, bool tied) {
   return config;
 }
 
-// Text with structure that can be learned: each token depends on the one before; documents of random length. `masked`: of
-// every fifth sample nothing is counted, so that whole microbatches count nothing.
+// Text with structure that can be learned: each token depends on the one before; documents of random length. `masked`:
+// of every fifth sample nothing is counted, so that whole microbatches count nothing.
 SampleReader structured_samples(int64_t length, int64_t vocab, bool masked = true) {
   return [length, vocab, masked](int64_t first, int64_t count, HostBatch& batch) {
     for (int64_t i = 0; i < count; ++i) {
@@ -110,8 +119,8 @@ void expect_equal(const Curve& curve, const Curve& reference, double tolerance, 
       << "gradient of step 1, " << where << ", " << layout;
   EXPECT_LE(largest_difference(curve.last_gradient, reference.last_gradient, where), tolerance)
       << "gradient of the last step, " << where << ", " << layout;
-  EXPECT_LE(largest_difference(curve.final, reference.final, where), tolerance) << "weights, " << where << ", "
-                                                                               << layout;
+  EXPECT_LE(largest_difference(curve.final, reference.final, where), tolerance)
+      << "weights, " << where << ", " << layout;
 }
 
 struct LayoutCase {
@@ -194,16 +203,24 @@ struct MatrixCase {
     made.model.layers = 7;
     made.train.steps = 3;
     made.train.global_batch = 30;
-    made.parallel = {.tp = tp, .pp = pp, .chunks = chunks, .zero = zero, .bucket_elements = zero * 1500,
-                     .pipeline = pipeline, .recompute = recompute};
+    made.parallel = {.tp = tp,
+                     .pp = pp,
+                     .chunks = chunks,
+                     .zero = zero,
+                     .bucket_elements = zero * 1500,
+                     .pipeline = pipeline,
+                     .recompute = recompute};
     return made;
   }
 };
 
 std::vector<MatrixCase> all_of_the_matrix() {
-  const std::vector<std::pair<PipelineKind, int>> schedules = {
-      {PipelineKind::one_forward_one_backward, 1}, {PipelineKind::gpipe, 1}, {PipelineKind::interleaved, 2},
-      {PipelineKind::interleaved, 3},              {PipelineKind::zb_h1, 1}, {PipelineKind::zb_v, 2}};
+  const std::vector<std::pair<PipelineKind, int>> schedules = {{PipelineKind::one_forward_one_backward, 1},
+                                                               {PipelineKind::gpipe, 1},
+                                                               {PipelineKind::interleaved, 2},
+                                                               {PipelineKind::interleaved, 3},
+                                                               {PipelineKind::zb_h1, 1},
+                                                               {PipelineKind::zb_v, 2}};
   std::vector<MatrixCase> cases;
   for (const int tp : {1, 2, 4, 8}) {
     for (const int pp : {1, 2, 3, 4}) {
@@ -280,7 +297,7 @@ TEST(RankOrder, ChangesNoBit) {
     for (const Precision precision : {Precision::fp32, Precision::fp64}) {
       RunConfig config = with_layout(base_config(2, true), layout);
       config.train.precision = precision;
-      config.optimizer.clip = 0.05;  // below every norm, which is a sum over all ranks
+      config.optimizer.clip = 0.05;          // below every norm, which is a sum over all ranks
       config.parallel.bucket_elements = 64;  // of which all data-parallel ranks hold parts of every layer
       config.train.steps = 6;
       config.parallel.zero = layout.tp % 2;
@@ -368,9 +385,14 @@ TEST(LayoutFloat32, GradientsStayWithinTheBoundOfTheirDepth) {
   const TensorMap exact = gradient({}, Precision::fp64);
   const double layers = static_cast<double>(MatrixCase{}.config().model.layers);
   double nearest = 0;
-  for (const MatrixCase& one : {MatrixCase{}, {4, 1, 2, one_forward_one_backward, 1, 1}, {2, 3, 2, interleaved, 2, 1},
-                                {1, 2, 3, interleaved, 3, 0}, {2, 2, 2, zb_v, 2, 1, RecomputeKind::full}, {1, 4, 2, zb_h1},
-                                {8, 1, 1}, {1, 1, 15, gpipe, 1, 1}}) {
+  for (const MatrixCase& one : {MatrixCase{},
+                                {4, 1, 2, one_forward_one_backward, 1, 1},
+                                {2, 3, 2, interleaved, 2, 1},
+                                {1, 2, 3, interleaved, 3, 0},
+                                {2, 2, 2, zb_v, 2, 1, RecomputeKind::full},
+                                {1, 4, 2, zb_h1},
+                                {8, 1, 1},
+                                {1, 1, 15, gpipe, 1, 1}}) {
     const TensorMap found = gradient(one, Precision::fp32);
     ASSERT_EQ(found.size(), exact.size());
     for (const auto& [name, values] : exact) {
@@ -423,7 +445,8 @@ TEST(Recompute, OfEachStageChangesNoBit) {
   config.parallel.pp = 3;
   const SampleReader read = structured_samples(config.train.sequence_length, config.model.vocab);
   const Curve kept = train_curve(config, 3, read);
-  for (const StageRecompute& recompute : {StageRecompute({full, selective, none}), StageRecompute({none, full, full})}) {
+  for (const StageRecompute& recompute :
+       {StageRecompute({full, selective, none}), StageRecompute({none, full, full})}) {
     config.parallel.recompute = recompute;
     const Curve again = train_curve(config, 3, read);
     EXPECT_EQ(again.loss, kept.loss);

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "train/schedule_drawing.h"
+#include "plan/schedule_drawing.h"
 
 namespace shiftron {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "config/validate.h"
 #include "parallel/connect_groups.h"
 #include "train/rank_kinds.h"
 #include "train/training_harness.h"

@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "config/config_text.h"
 #include "core/wrapped_text.h"
 
 namespace shiftron {

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "config/validate.h"
 #include "red_zone.h"
 #include "train/parallelism_formulas.h"
 

@@ -1,15 +1,9 @@
-// The registry of kinds, and the check of their options.
+// Checks the options of a kind.
 #include "data/generate/generator.h"
 
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/foreign_text.h"
-#include "core/nearest_name.h"
-#include "data/generate/hop.h"
-#include "data/generate/induction.h"
-#include "data/generate/math.h"
-#include "data/generate/ngram.h"
 
 namespace shiftron {
 namespace {
@@ -42,23 +36,6 @@ GeneratorSettings::GeneratorSettings(const GeneratorKind& kind, std::map<std::st
 
 int32_t GeneratorSettings::number(const std::string& name) const {
   return static_cast<int32_t>(std::stoll(values_.at(name)));
-}
-
-const std::vector<GeneratorKind>& generator_kinds() {
-  static const std::vector<GeneratorKind> kinds = {induction_kind(), ngram_kind(), hop_kind(), math_kind()};
-  return kinds;
-}
-
-const GeneratorKind& generator_kind(const std::string& name) {
-  std::vector<std::string> names;
-  for (const GeneratorKind& kind : generator_kinds()) {
-    if (kind.name == name) return kind;
-    names.push_back(kind.name);
-  }
-  std::string all;
-  for (const std::string& one : names) all += (all.empty() ? "" : ", ") + one;
-  throw_bad_input("unknown kind of generated data '", printable(name), "'", suggestion(name, names), "; the kinds are ",
-                  all);
 }
 
 }  // namespace shiftron

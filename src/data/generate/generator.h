@@ -61,9 +61,4 @@ class DocumentGenerator {
   virtual std::string token_name(int32_t id) const = 0;  // for people; without blanks
 };
 
-// All kinds, in the order of the help.
-const std::vector<GeneratorKind>& generator_kinds();
-// Throws Error(bad_input) with the nearest name if there is no such kind.
-const GeneratorKind& generator_kind(const std::string& name);
-
 }  // namespace shiftron

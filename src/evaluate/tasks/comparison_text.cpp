@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "core/foreign_text.h"
 #include "evaluate/tasks/benchmark_compare.h"

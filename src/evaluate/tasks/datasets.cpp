@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/check.h"

@@ -7,10 +7,10 @@
 
 #include "core/check.h"
 #include "core/shared_tasks.h"
+#include "evaluate/tasks/item.h"
 #include "evaluate/tasks/math_answers.h"
 #include "evaluate/tasks/python_random.h"
 #include "evaluate/tasks/python_text.h"
-#include "evaluate/tasks/task.h"
 
 namespace shiftron {
 namespace {

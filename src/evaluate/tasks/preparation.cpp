@@ -2,6 +2,7 @@
 #include "evaluate/tasks/preparation.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "evaluate/tasks/math_answers.h"

@@ -1,7 +1,7 @@
 // Numbers and JSON as Python writes them.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

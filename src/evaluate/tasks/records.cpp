@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "config/task_names.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/json_outline.h"
@@ -12,7 +14,6 @@
 #include "core/shell_word.h"
 #include "data/utf8.h"
 #include "evaluate/tasks/json_pieces.h"
-#include "train/task_names.h"
 
 namespace shiftron {
 namespace {

@@ -1,29 +1,14 @@
 // Benchmark tasks: the registry, their requests and their files.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "evaluate/tasks/request.h"
+#include "evaluate/tasks/item.h"
 #include "evaluate/tasks/task_definition.h"
 
 namespace shiftron {
-
-// A document of a task with its requests.
-struct Item {
-  int64_t number = 0;  // in its split, from 0
-  nlohmann::ordered_json
-      document{};                   // as hashed: the hub's columns in order, with the fields that preparation appended
-  std::string target{};             // as hashed: Python's str() of the harness's target
-  std::vector<Request> requests{};  // in order of the choices; one if there are no choices
-  int64_t gold = -1;                // index of the right choice; −1: there are no choices
-  std::vector<std::string> choices{};  // acc_norm divides by their length
-  std::string answer{};                // generate: the right answer
-  double words = 0, bytes = 0;         // rolling: of the measured text
-  std::string where{};                 // FILE:LINE
-};
 
 struct TaskOptions {
   std::optional<int64_t> fewshot{};      // examples before each item; unset: the task's default

@@ -4,7 +4,9 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include "config/task_names.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/nearest_name.h"
@@ -13,7 +15,6 @@
 #include "evaluate/tasks/records.h"
 #include "evaluate/tasks/task_definition.h"
 #include "evaluate/tasks/text_template.h"
-#include "train/task_names.h"
 
 namespace shiftron {
 namespace {

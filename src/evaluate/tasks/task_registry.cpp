@@ -3,11 +3,11 @@
 #include <map>
 #include <set>
 
+#include "config/task_names.h"
 #include "core/check.h"
 #include "core/nearest_name.h"
 #include "evaluate/tasks/datasets.h"
 #include "evaluate/tasks/task.h"
-#include "train/task_names.h"
 
 namespace shiftron {
 

@@ -2,6 +2,7 @@
 #include "evaluate/tasks/text_template.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/check.h"

@@ -1,7 +1,7 @@
 // Text templates filled with the columns of an item: "Question: {question|strip}\nAnswer:".
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
