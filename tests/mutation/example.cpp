@@ -66,6 +66,14 @@ void only_below(int limit, int& sum) {
   }
 }
 
+int negative(int value) {
+  return -value;
+}
+
+bool is_between(int value) {
+  return value > 1 && negative(value) > -4;
+}
+
 template <typename T>
 T last(const std::vector<T>& values) {
   return values[values.size() - 1];
@@ -79,6 +87,7 @@ int main() {
   show(text_of(false), text_of(true), refused(0), refused(1), refused(2));
   int sum = 0;
   only_below(1, sum);
+  show(is_between(1), is_between(2), is_between(3), is_between(4));
   show(sum, last(std::vector<int>{7, 9}));
   Log log;
   log.wait();

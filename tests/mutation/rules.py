@@ -18,7 +18,8 @@ REFUSALS = re.compile(r"\{?\s*(throw\b|(\w+::|\w+\.|\w+->)*(throw|refuse|fault|f
 CALLED = re.compile(r"(\w+)\s*(<[^()]*>)?\s*\(")
 MACRO_CALL = re.compile(rb"\b[A-Z][A-Z0-9_]{2,}\s*\(")
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)+\'', re.S)
-RULES = ("sign", "factor", "index", "compare", "bound", "swap", "sum", "wait", "check", "condition", "call", "constant", "return")
+RULES = ("sign", "factor", "index", "compare", "bound", "swap", "bypass", "sum", "wait", "check", "condition", "operand", "call", "constant",
+         "return")
 
 
 @dataclasses.dataclass
@@ -105,6 +106,11 @@ def kind_of(node):
     return node.type.get_canonical().kind
 
 
+def type_name(node):
+    """Without const and references."""
+    return node.type.get_canonical().spelling.replace("const ", "").rstrip("& ")
+
+
 def bare(node):
     """The node without implicit conversions around it."""
     while node.kind == CursorKind.UNEXPOSED_EXPR:
@@ -178,6 +184,9 @@ class Rules:
             ordered = sign in ("==", "!=", "&&", "||") or kind_of(children[0]) in INTEGERS | FLOATS | UNKNOWN
             if ordered:
                 self.add("compare", where, "value", swapped, at)
+            if sign in ("&&", "||"):
+                for operand in (left, right):
+                    self.add("operand", operand, "true" if sign == "&&" else "false")
         elif kind == TypeKind.POINTER and sign in ("+", "-"):
             for child in children[:2]:
                 self.step(child, "index")
@@ -225,13 +234,16 @@ class Rules:
             self.add("bound", where, "value", self.line_of(ranges[self.choice("bound", where[0])]))
         if called is not None and called.kind == CursorKind.CONSTRUCTOR:  # the text may begin with a variable's name
             return
+        types = [type_name(argument) for argument in arguments]
+        if its := next((its for its, kind in zip(ranges, types) if its and kind == type_name(node) and its[0] > where[0]), None):
+            if name not in ("min", "max", "move", "forward", "exchange"):
+                self.add("bypass", where, "value", self.line_of(its))
         for i in range(len(arguments) - 1):
             first, second = ranges[i], ranges[i + 1]
             if not first or not second or first[1] > second[0] or name in ("min", "max", "swap") or first[0] <= where[0]:
                 continue
-            kinds = [argument.type.get_canonical().spelling.replace("const ", "").rstrip("& ") for argument in arguments[i:i + 2]]
             a, b = self.source.text(*first), self.source.text(*second)
-            if kinds[0] == kinds[1] and a != b and "\n#" not in a + b and not re.fullmatch(r"[\d.'\"]+.*|\{.*", a):
+            if types[i] == types[i + 1] and a != b and "\n#" not in a + b and not re.fullmatch(r"[\d.'\"]+.*|\{.*", a):
                 whole = self.source.text(where[0], first[0]) + b + self.source.text(first[1], second[0]) + a + self.source.text(second[1], where[1])
                 self.add("swap", where, "value", one_line(whole), first[0])
                 break

@@ -13,6 +13,7 @@ import time
 
 STEPS = (2, 20, 1e9)  # seconds of the cases that one process runs: first the cheapest ones of each program
 SLACK, FACTOR = 15, 6  # limit of a process: SLACK + FACTOR · recorded seconds
+LIMITS = ["prlimit", f"--as={8 << 30}", f"--fsize={4 << 30}"]  # of a process: a mutant may never stop to allocate or write
 TIME_SCALE = "2"  # of the tests' own limits (tests/time_scale.py), as the machine may be loaded
 
 
@@ -26,7 +27,7 @@ class Outcome:
 def run_limited(command, limit, environment, folder, log):
     """Exit code; None if it was stopped at its limit. Its whole session ends with it."""
     with open(log, "wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder, env=environment,
+        process = subprocess.Popen([*LIMITS, *command], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder, env=environment,
                                    start_new_session=True)
         try:
             return process.wait(limit)

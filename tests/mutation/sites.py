@@ -18,6 +18,7 @@ SKIPPED = {K.STATIC_ASSERT, K.ENUM_DECL, K.TYPE_REF, K.TEMPLATE_REF, K.NAMESPACE
            K.TYPEDEF_DECL}
 # A header that more sources include, also indirectly, is left out: a sample with one of its sites recompiles most tests.
 MOST_INCLUDERS = 12
+TOGETHER = 6  # sources of a folder that are parsed at once, as in CMakeLists.txt
 
 
 class Walk:
@@ -171,9 +172,14 @@ class Walk:
     floating_literal = cxx_bool_literal_expr = integer_literal
 
 
-def parse(path, arguments):
-    index = Index.create()
-    return index.parse(str(path), args=arguments, options=TranslationUnit.PARSE_INCOMPLETE)
+def parse(paths, arguments):
+    """One translation unit of all these sources."""
+    text = "".join(f'#include "{path}"\n' for path in paths)
+    return Index.create().parse("all.cpp", args=arguments, unsaved_files=[("all.cpp", text)], options=TranslationUnit.PARSE_INCOMPLETE)
+
+
+def has_errors(unit):
+    return any(message.severity >= message.Error for message in unit.diagnostics)
 
 
 def sites_of(unit, root, files):
@@ -217,15 +223,23 @@ def commands(build):
 
 
 def parse_one(job):
-    root, source, files, arguments, entry = job
-    unit = parse(root / source, arguments)
-    found = {name: [dataclasses.asdict(site) for site in sites] for name, sites in sites_of(unit, root, files).items()}
+    root, jobs, arguments, entry = job
+    together = [(list(jobs), [name for files in jobs.values() for name in files])]
+    unit = parse([root / source for source in jobs], arguments)
+    if has_errors(unit) and len(jobs) > 1:  # names of these sources clash
+        together = [([source], files) for source, files in jobs.items()]
+    found = {}
+    for sources, files in together:
+        if len(together) > 1:
+            unit = parse([root / source for source in sources], arguments)
+        found.update({name: [dataclasses.asdict(site) for site in sites] for name, sites in sites_of(unit, root, files).items()})
     entry.write_text(json.dumps(found))
     return found
 
 
 def plan(root, build):
-    """[(source, files of which it gives the sites, arguments)]: each header with the source of its name, otherwise the first that includes it."""
+    """[({source: files whose sites it gives}, arguments, files that they include)], a list entry per translation unit. A header belongs to the
+    source of its name, otherwise to the first that includes it. As in the build, several sources of a folder are parsed together."""
     sources = {str(pathlib.Path(name).relative_to(root)): arguments for name, arguments in commands(build).items()
                if pathlib.Path(name).is_relative_to(root / "src")}
     of = includes(root)
@@ -236,7 +250,16 @@ def plan(root, build):
         if mine and len(includers) <= MOST_INCLUDERS:
             own = header[:-2] + ".cpp"
             jobs[own if own in mine else mine[0]].append(header)
-    return [(name, files, sources[name], of[name]) for name, files in jobs.items()]
+    batches = []
+    for name in sorted(sources):
+        folder = name.split("/")[1]
+        last = batches[-1] if batches else None
+        together = last and folder not in ("kernels", "parallel") and len(last[0]) < TOGETHER and next(iter(last[0])).split("/")[1] == folder
+        if not together or last[1] != sources[name]:
+            batches.append(({}, sources[name], set()))
+        batches[-1][0][name] = jobs[name]
+        batches[-1][2].update(of[name], {name})
+    return batches
 
 
 def find(root, build, cache, processes):
@@ -252,13 +275,13 @@ def find(root, build, cache, processes):
         return texts[name]
 
     found, jobs = {}, []
-    for source, files, arguments, seen in plan(root, build):
-        key = hashlib.sha256(tool + repr((source, files, arguments)).encode() + b"".join(map(text, sorted({source, *seen})))).hexdigest()[:24]
+    for files, arguments, seen in plan(root, build):
+        key = hashlib.sha256(tool + repr((files, arguments)).encode() + b"".join(map(text, sorted(seen)))).hexdigest()[:24]
         entry = cache / f"{key}.json"
         if entry.exists():
             found.update(json.loads(entry.read_text()))
         else:
-            jobs.append((root, source, files, arguments, entry))
+            jobs.append((root, files, arguments, entry))
     if jobs:
         with multiprocessing.Pool(processes) as pool:
             for part in pool.imap_unordered(parse_one, jobs):

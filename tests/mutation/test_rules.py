@@ -22,7 +22,7 @@ import running  # noqa: E402
 
 
 def example_sites():
-    unit = finder.parse(HERE / "example.cpp", ["-std=c++20"])
+    unit = finder.parse([HERE / "example.cpp"], ["-std=c++20"])
     return finder.sites_of(unit, HERE, ["example.cpp"])["example.cpp"]
 
 
@@ -90,7 +90,7 @@ class Sources(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "file.cpp")
             path.write_bytes(text)
-            found = finder.sites_of(finder.parse(path, ["-std=c++20"]), pathlib.Path(folder), ["file.cpp"])["file.cpp"]
+            found = finder.sites_of(finder.parse([path], ["-std=c++20"]), pathlib.Path(folder), ["file.cpp"])["file.cpp"]
         self.assertEqual({site.line for site in found} & {4, 5, 6, 7}, set())
         self.assertEqual([(site.rule, site.original) for site in found if site.line == 10], [("call", "x[i] = 0"), ("index", "i"), ("constant", "0")])
         self.assertEqual({site.original for site in found if site.line == 11}, {"size<3>()"})
@@ -100,7 +100,7 @@ class Sources(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder)
             (copy / "file.cpp").write_bytes(text)
-            found = dict(enumerate(finder.sites_of(finder.parse(copy / "file.cpp", []), copy, ["file.cpp"])["file.cpp"], 1))
+            found = dict(enumerate(finder.sites_of(finder.parse([copy / "file.cpp"], []), copy, ["file.cpp"])["file.cpp"], 1))
             rewritten = {"file.cpp": rewrite.rewrite(text, list(found.items()), "mutation.h")}
         factor = next(number for number, site in found.items() if site.rule == "factor")
         begin, _ = rewritten["file.cpp"].places[factor]
