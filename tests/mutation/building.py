@@ -28,20 +28,11 @@ def files_of(root):
     return sorted({name for name in listed.decode().split("\0") if name and (root / name).is_file() and "__pycache__" not in name})
 
 
-def fingerprint(root, files, mutants):
-    digest = hashlib.sha256(json.dumps([[number, site.name, site.alternative] for number, site in mutants.items()]).encode())
-    for name in files:
-        folder, suffix = name.rpartition("/")[0], pathlib.Path(name).suffix
-        if name.startswith(BUILT) and folder != "tests/mutants" and (folder != HERE or suffix in (".h", ".cpp", ".cmake")):
-            digest.update(name.encode() + hashlib.sha256((root / name).read_bytes()).digest())
-    return digest.hexdigest()
-
-
 class Builder:
     """The folder work/ has: source (the copy), build, commands (for libclang), manifest.json (the mutants of the build)."""
 
-    def __init__(self, root, work, jobs):
-        self.root, self.work, self.jobs = root, work, jobs
+    def __init__(self, root, work, jobs, programs=None):
+        self.root, self.work, self.jobs, self.wanted = root, work, jobs, programs
         self.copy, self.build = work / "source", work / "build"
         self.files = files_of(root)
         work.mkdir(parents=True, exist_ok=True)
@@ -64,7 +55,17 @@ class Builder:
 
     def is_current(self):
         known, mutants = self.manifest()
-        return known is not None and known == fingerprint(self.root, self.files, mutants)
+        return known is not None and known == self.fingerprint(mutants)
+
+    def fingerprint(self, mutants):
+        """Of what is built; another choice of programs is another build."""
+        numbered = [[number, site.name, site.alternative] for number, site in mutants.items()]
+        digest = hashlib.sha256(json.dumps([numbered, self.wanted]).encode())
+        for name in self.files:
+            folder, suffix = name.rpartition("/")[0], pathlib.Path(name).suffix
+            if name.startswith(BUILT) and folder != "tests/mutants" and (folder != HERE or suffix in (".h", ".cpp", ".cmake")):
+                digest.update(name.encode() + hashlib.sha256((self.root / name).read_bytes()).digest())
+        return digest.hexdigest()
 
     def uncompilable(self):
         path = self.work / "uncompilable.json"
@@ -84,7 +85,7 @@ class Builder:
             rewritten = rewrite.write_sources(self.root, self.copy, self.files, mutants)
             self.configure()
             log = self.work / "build.log"
-            command = ["cmake", "--build", self.build, "-j", str(self.jobs), "--target", "mutation_programs", "--", "-k", "0"]
+            command = ["cmake", "--build", self.build, "-j", str(self.jobs), "--target", *(self.wanted or ["mutation_programs"]), "--", "-k", "0"]
             with open(log, "wb") as output:
                 code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
             if code == 0:
@@ -97,7 +98,7 @@ class Builder:
             (self.work / "uncompilable.json").write_text(json.dumps(sorted(refused), indent=1))
         else:
             raise BuildError(f"after {MOST_ATTEMPTS} builds there are still mutants that do not compile: {log}")
-        data = {"fingerprint": fingerprint(self.root, self.files, mutants), "mutants": {number: vars(site) for number, site in mutants.items()}}
+        data = {"fingerprint": self.fingerprint(mutants), "mutants": {number: vars(site) for number, site in mutants.items()}}
         path.write_text(json.dumps(data, indent=1))
         return mutants
 
@@ -108,4 +109,5 @@ class Builder:
                     self.work / "configure.log", "the configuration")
 
     def programs(self):
-        return {path.name: path for path in sorted(pathlib.Path(self.build / "tests").glob("*_tests")) if path.is_file()}
+        return {path.name: path for path in sorted((self.build / "tests").glob("*_tests"))
+                if path.is_file() and (not self.wanted or path.name in self.wanted)}

@@ -17,6 +17,10 @@ LIMITS = ["prlimit", f"--as={8 << 30}", f"--fsize={4 << 30}"]  # of a process: a
 TIME_SCALE = "2"  # of the tests' own limits (tests/time_scale.py), as the machine may be loaded
 
 
+class RecordError(Exception):
+    pass
+
+
 @dataclasses.dataclass
 class Outcome:
     killer: str = ""  # empty: it survived
@@ -27,8 +31,8 @@ class Outcome:
 def run_limited(command, limit, environment, folder, log):
     """Exit code; None if it was stopped at its limit. Its whole session ends with it."""
     with open(log, "wb") as output:
-        process = subprocess.Popen([*LIMITS, *command], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder, env=environment,
-                                   start_new_session=True)
+        process = subprocess.Popen([*LIMITS, *command], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
+                                   env=environment, start_new_session=True)
         try:
             return process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -83,7 +87,10 @@ class Tests:
             reached, lines = pathlib.Path(temporary, "reached"), pathlib.Path(temporary, "cases")
             reached.write_bytes(bytes(largest + 1))
             environment = self.environment("record", temporary, SHIFTRON_MUTATION_REACHED=str(reached), SHIFTRON_MUTATION_CASES=str(lines))
-            run_limited(self.command(name), 3600, environment, self.build / "tests", self.work / f"record-{name}.log")
+            log = self.work / f"record-{name}.log"
+            code = run_limited(self.command(name), 3600, environment, self.build / "tests", log)
+            if code not in (0, 1):  # 1: some cases fail, which are left out
+                raise RecordError(f"{name} did not end without a mutant (exit code {code}): {log}\n  next: {self.programs[name]}")
             return name, *read_cases(lines.read_text() if lines.exists() else "")
 
     def all_system(self):

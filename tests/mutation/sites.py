@@ -233,7 +233,8 @@ def parse_one(job):
         if len(together) > 1:
             unit = parse([root / source for source in sources], arguments)
         found.update({name: [dataclasses.asdict(site) for site in sites] for name, sites in sites_of(unit, root, files).items()})
-    entry.write_text(json.dumps(found))
+    entry.with_suffix(".new").write_text(json.dumps(found))
+    entry.with_suffix(".new").rename(entry)
     return found
 
 
@@ -262,8 +263,8 @@ def plan(root, build):
     return batches
 
 
-def find(root, build, cache, processes):
-    """All sites, ordered by file and position. `build` has compile_commands.json of `root`."""
+def find(root, build, cache, processes, folders=("src",)):
+    """All sites of these folders, ordered by file and position. `build` has compile_commands.json of `root`."""
     cache.mkdir(parents=True, exist_ok=True)
     here = pathlib.Path(__file__).parent
     tool = b"".join((here / name).read_bytes() for name in ("sites.py", "rules.py"))
@@ -275,7 +276,10 @@ def find(root, build, cache, processes):
         return texts[name]
 
     found, jobs = {}, []
+    wanted = tuple(folder.rstrip("/") + "/" for folder in folders)
     for files, arguments, seen in plan(root, build):
+        if not any(name.startswith(wanted) for names in files.values() for name in names):
+            continue
         key = hashlib.sha256(tool + repr((files, arguments)).encode() + b"".join(map(text, sorted(seen)))).hexdigest()[:24]
         entry = cache / f"{key}.json"
         if entry.exists():
@@ -286,4 +290,4 @@ def find(root, build, cache, processes):
         with multiprocessing.Pool(processes) as pool:
             for part in pool.imap_unordered(parse_one, jobs):
                 found.update(part)
-    return [Site(**site) for name in sorted(found) for site in found[name]]
+    return [Site(**site) for name in sorted(found) if name.startswith(wanted) for site in found[name]]

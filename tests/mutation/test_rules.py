@@ -129,6 +129,19 @@ class Recorded(unittest.TestCase):
                                            "B.x\t0\tpassed\t\nB.z\t0\tskipped\t\n")
         self.assertEqual((cases, broken), ({"A.x": [0.5, [1, 2, 3, 4]], "B.x": [0.0, [1]]}, ["A.y"]))
 
+    def recorded(self, script):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "tests").mkdir()
+            (folder / "a_tests").write_text(f"#!/bin/sh\n{script}\n")
+            (folder / "a_tests").chmod(0o755)
+            return running.Tests(folder, {"a_tests": folder / "a_tests"}, folder, "").record_program("a_tests", 3)
+
+    def test_a_program_that_does_not_end_is_no_recording(self):
+        self.assertEqual(self.recorded("printf 'A.x\\t0\\tpassed\\t2\\n' > \"$SHIFTRON_MUTATION_CASES\""), ("a_tests", {"A.x": [0.0, [2]]}, []))
+        with self.assertRaises(running.RecordError):
+            self.recorded("kill -9 $$")
+
     def test_the_failed_case_is_named(self):
         self.assertEqual(running.blamed_case("[ RUN      ] A.x\n[  FAILED  ] A.x (0 ms)\n"), "A.x")
         self.assertEqual(running.blamed_case("[ RUN      ] A.x\n[       OK ] A.x\n[ RUN      ] A.y\nSegmentation"), "A.y")
