@@ -142,6 +142,24 @@ class Recorded(unittest.TestCase):
         with self.assertRaises(running.RecordError):
             self.recorded("kill -9 $$")
 
+    def test_whole_programs_are_recorded_and_run(self):
+        script = ('#!/bin/sh\nif [ "$SHIFTRON_MUTANT" = record ]; then\n'
+                  '  printf "\\001" | dd of="$SHIFTRON_MUTATION_REACHED" bs=1 seek=2 conv=notrunc\nfi\n[ "$SHIFTRON_MUTANT" != 2 ]\n')
+        with tempfile.TemporaryDirectory() as name:
+            build = pathlib.Path(name)
+            (build / "shiftron").write_text(script)
+            (build / "shiftron").chmod(0o755)
+            (build / "CTestTestfile.cmake").write_text(f'add_test(system "{build}/shiftron")\nadd_test(other "true")\n'
+                                                       f'add_test(broken "false" "{build}/shiftron")\n')
+            tests = running.Tests(build, {}, build, "")
+            tests.record_system(3, tests.all_system())
+            self.assertEqual({test: numbers for test, (_, numbers) in tests.system.items()}, {"system": [2], "broken": []})
+            self.assertEqual(tests.broken, ["broken"])
+            self.assertEqual(tests.run_programs(2, 100).killer, "system")
+            self.assertEqual((tests.run_programs(3, 100).tests, tests.run_programs(2, 0).tests), (0, 0))
+            self.assertEqual(running.Tests(build, {}, build, "").system, tests.system)
+            self.assertEqual(running.Tests(build, {}, build, "another build").system, {})
+
     def test_the_failed_case_is_named(self):
         self.assertEqual(running.blamed_case("[ RUN      ] A.x\n[  FAILED  ] A.x (0 ms)\n"), "A.x")
         self.assertEqual(running.blamed_case("[ RUN      ] A.x\n[       OK ] A.x\n[ RUN      ] A.y\nSegmentation"), "A.y")
