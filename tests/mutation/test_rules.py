@@ -150,7 +150,7 @@ class Recorded(unittest.TestCase):
             (build / "shiftron").write_text(script)
             (build / "shiftron").chmod(0o755)
             (build / "CTestTestfile.cmake").write_text(f'add_test(system "{build}/shiftron")\nadd_test(other "true")\n'
-                                                       f'add_test(broken "false" "{build}/shiftron")\n')
+                                                       f'add_test(broken "sh" "-c" "{build}/shiftron; false")\n')
             tests = running.Tests(build, {}, build, "")
             tests.record_system(3, tests.all_system())
             self.assertEqual({test: numbers for test, (_, numbers) in tests.system.items()}, {"system": [2], "broken": []})
