@@ -1,4 +1,4 @@
-"""Writes mutants into sources, next to the original text, so that one build has them all; no line moves."""
+"""Writes mutants into sources, next to the original text, so that one build has them all; no line changes its number."""
 import dataclasses
 import hashlib
 import pathlib
@@ -42,6 +42,11 @@ def around(site, number):
 class Rewritten:
     data: bytes
     places: dict  # number: (begin, end) in data
+    header: str
+
+    def file(self):
+        """What is compiled: the lines keep their numbers."""
+        return b'#include "%s"\n#line 1\n' % self.header.encode() + self.data
 
     def numbers_at(self, line, column):
         """Mutants around a place, innermost first; without any: those of the line."""
@@ -58,17 +63,13 @@ class Rewritten:
 
 
 def rewrite(data, mutants, header):
-    """A file with its mutants, [(number, site)]. Its first line, a comment, becomes the #include of `header`."""
+    """A file with its mutants, [(number, site)]; `header` is mutation.h."""
     insertions = []  # (offset, order, number, text)
     for rank, (number, site) in enumerate(sorted(mutants, key=lambda mutant: (mutant[1].begin, -mutant[1].end, mutant[0]))):
         before, after = around(site, number)
         insertions.append((site.begin, (1, rank), number, before.encode()))
         insertions.append((site.end, (0, -rank), number, after.encode()))
-    first, separator, _ = data.partition(b"\n")
-    if not first.startswith(b"//"):
-        raise ValueError("the first line is no comment")
-    parts, at, places = [b'#include "%s"' % header.encode() + separator], len(first) + 1, {}
-    length = len(parts[0])
+    parts, at, length, places = [], 0, 0, {}
     for offset, (is_begin, _), number, text in sorted(insertions):
         parts += [data[at:offset], text]
         length += offset - at + len(text)
@@ -78,7 +79,7 @@ def rewrite(data, mutants, header):
         else:
             places[number] = (places[number][0], length)
     parts.append(data[at:])
-    return Rewritten(b"".join(parts), places)
+    return Rewritten(b"".join(parts), places, header)
 
 
 def write_if_changed(path, data):
@@ -99,7 +100,7 @@ def write_sources(root, copy, files, mutants):
         data = (root / name).read_bytes()
         if name in of_file:
             rewritten[name] = rewrite(data, of_file[name], str(copy / HEADER))
-            data = rewritten[name].data
+            data = rewritten[name].file()
         path = copy / name
         write_if_changed(path, data)
         path.chmod((root / name).stat().st_mode)

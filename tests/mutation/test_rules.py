@@ -34,7 +34,7 @@ class Rules(unittest.TestCase):
         cls.text = (HERE / "example.cpp").read_bytes()
         cls.rewritten = rewrite.rewrite(cls.text, list(cls.sites.items()), str(HERE / "mutation.h"))
         cls.source = pathlib.Path(cls.folder.name, "example.cpp")
-        cls.source.write_bytes(cls.rewritten.data)
+        cls.source.write_bytes(cls.rewritten.file())
         cls.program = pathlib.Path(cls.folder.name, "example")
         cls.log = subprocess.run(["g++", "-std=c++20", "-O0", cls.source, HERE / "state.cpp", "-o", cls.program], capture_output=True, text=True,
                                  check=False).stderr
