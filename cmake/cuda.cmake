@@ -82,17 +82,3 @@ function(shiftron_cuda_folder name)
     endif()
   endif()
 endfunction()
-
-# The emulator replaces CUDA's libraries; it and the folders need each other. It is not instrumented, because it declares its
-# order itself.
-if(SHIFTRON_CUDA STREQUAL "machine")
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/machine/cuda/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
-  add_library(shiftron_cuda_machine STATIC ${sources})
-  target_include_directories(shiftron_cuda_machine PUBLIC ${PROJECT_SOURCE_DIR}/tests/machine)
-  target_include_directories(shiftron_cuda_machine SYSTEM PUBLIC ${cuda_includes})
-  target_link_libraries(shiftron_cuda_machine PUBLIC shiftron_machine ${BOOST_CONTEXT_LIBRARY} PRIVATE shiftron::json)
-  if(SHIFTRON_SANITIZE STREQUAL "thread")
-    target_compile_options(shiftron_cuda_machine PRIVATE -fno-sanitize=thread)
-  endif()
-endif()
