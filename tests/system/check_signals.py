@@ -123,7 +123,7 @@ class Signals(SystemTest):
         self.wait_for(lambda: last_step(self.folder / "twice") == 0 and (step(self.folder / "twice", 0) / "manifest.json").exists(), job)
         for _ in range(2):
             job.process.send_signal(signal.SIGINT)
-            time.sleep(0.2)
+            time.sleep(scaled(0.2))  # a signal that still waits absorbs the next one
         self.expect(-signal.SIGINT, job, 5)
 
     def test_before_it_listens(self):
