@@ -104,8 +104,8 @@ TEST(UpdateScalars, WithoutTargetsLossAndNormAreZero) {
 }
 
 TEST(UpdateScalars, WrongCountsAreFaults) {
-  expect_fault("wrong counts of scalars", [] { update(kRule, {1, 2, 3, 4}, 2); });
-  expect_fault("wrong counts of scalars", [] { update(kRule, {1, 2, 3, 4}, 1, {0, 0}); });
+  expect_fault("4 sums cannot hold 2 squares", [] { update(kRule, {1, 2, 3, 4}, 2); });
+  expect_fault("counters is [2], not [3]", [] { update(kRule, {1, 2, 3, 4}, 1, {0, 0}); });
 }
 
 }  // namespace
