@@ -54,16 +54,25 @@ class Check(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             module.BUILD = pathlib.Path(folder)
             (module.BUILD / "tests").mkdir()
-            for name, script in (("core_tests", "exit 0"), ("data_tests", "echo broken; exit 1"), ("cli_tests", "sleep 1")):
+            for name, script in (("core_tests", "exit 0"), ("data_tests", "echo broken; exit 1"), ("cli_tests", "exec sleep 5")):
                 (module.BUILD / "tests" / name).write_text(f"#!/bin/sh\n{script}\n")
                 (module.BUILD / "tests" / name).chmod(0o755)
             taken = [(f"tests/{folder}/x_test", 1, ROOT / "tests/core/hash_test.cpp") for folder in ("core", "data", "cli", "cli", "core")]
             shown, times = io.StringIO(), {}
             with contextlib.redirect_stdout(shown):
-                failed, late = module.run_tests(taken, 0.5, times)
-            self.assertEqual((failed, late), (["tests/data/x_test"], ["tests/core/x_test"]))
+                failed, late = module.run_tests(taken, 1, times)
+            self.assertEqual((failed, sorted(late)), (["tests/data/x_test"], ["tests/cli/x_test", "tests/cli/x_test", "tests/core/x_test"]))
             self.assertIn("broken", shown.getvalue())
-            self.assertGreaterEqual(times["tests/cli/x_test"], 1)
+            self.assertEqual(times["tests/cli/x_test"], 2, "so long that the next call runs parts of it")
+            with contextlib.redirect_stdout(shown):
+                module.run_tests(taken[:1], 1, {"tests/core/x_test": 1})
+            self.assertRegex(shown.getvalue(), r"hash_test.cpp, part [1-4] of 4")
+
+    def test_short_neighbours_share_a_process(self):
+        taken = [(f"tests/{name}_test", 1, ROOT / f"tests/{name}_test.cpp") for name in ("core/a", "core/b", "core/c", "core/long", "data/a", "data/new")]
+        times = {"tests/core/a_test": 1, "tests/core/b_test": 1, "tests/core/c_test": 4, "tests/core/long_test": 9, "tests/data/a_test": 1}
+        groups = [[test.split("/", 1)[1] for test, _ in group] for group in load().grouped(taken, 40, times)]
+        self.assertEqual(groups, [["core/a_test", "core/b_test"], ["core/c_test"], ["core/long_test"], ["data/a_test"], ["data/new_test"]])
 
 
 if __name__ == "__main__":
