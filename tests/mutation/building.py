@@ -90,7 +90,7 @@ class Builder:
                 code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
             if code == 0:
                 break
-            blamed = rewrite.faulty(log.read_text(errors="replace"), self.copy, rewritten) & mutants.keys()
+            blamed = rewrite.faulty(log.read_text(errors="replace"), self.copy, rewritten, self.build) & mutants.keys()
             if not blamed:
                 raise BuildError(f"the build failed, not because of a mutant: {log}\n  next: {' '.join(map(str, command))}")
             print(f"build {attempt + 1}: {len(blamed)} mutants do not compile", flush=True)

@@ -1,6 +1,7 @@
 """Writes mutants into sources, next to the original text, so that one build has them all; no line changes its number."""
 import dataclasses
 import hashlib
+import os
 import pathlib
 import re
 
@@ -111,12 +112,12 @@ def write_sources(root, copy, files, mutants):
     return rewritten
 
 
-MESSAGE = re.compile(r"(?P<file>/[^:\n]+):(?P<line>\d+):(?P<column>\d+): ")
+MESSAGE = re.compile(r"(?P<file>[^\s:][^:\n]*\.\w+):(?P<line>\d+):(?P<column>\d+): ")
 
 
-def faulty(log, copy, rewritten):
+def faulty(log, copy, rewritten, folder):
     """Numbers of the mutants that a compiler's messages blame: of each error the innermost mutant at its place, otherwise those at the
-    places of its notes, otherwise all of that file."""
+    places of its notes, otherwise all of that file. `folder`: where the compiler ran; ccache makes its paths relative."""
     blamed, pending, files = set(), False, set()
     for line in log.splitlines():
         match = MESSAGE.match(line)
@@ -125,7 +126,7 @@ def faulty(log, copy, rewritten):
         is_error = " error:" in line
         if is_error and pending:
             blamed |= files
-        path = pathlib.Path(match["file"])
+        path = pathlib.Path(os.path.normpath(folder / match["file"]))
         name = str(path.relative_to(copy)) if path.is_relative_to(copy) else None
         if is_error:
             pending, files = True, set()
