@@ -29,9 +29,10 @@ class Outcome:
 
 
 def run_limited(command, limit, environment, folder, log):
-    """Exit code; None if it was stopped at its limit. Its whole session ends with it."""
-    with open(log, "wb") as output:
-        process = subprocess.Popen([*LIMITS, *command], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
+    """Exit code; None if it was stopped at its limit. Its whole session ends with it. It writes into a pipe, as under ctest: tests lower the
+    limit of file sizes, and a log that is a file would exceed it."""
+    with open(log, "wb") as output, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output) as reader:
+        process = subprocess.Popen([*LIMITS, *command], stdout=reader.stdin, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
                                    env=environment, start_new_session=True)
         try:
             return process.wait(limit)
@@ -43,6 +44,11 @@ def run_limited(command, limit, environment, folder, log):
             except ProcessLookupError:
                 pass
             process.wait()
+            reader.stdin.close()
+            try:
+                reader.wait(5)
+            except subprocess.TimeoutExpired:  # a process that left the session holds the pipe
+                reader.kill()
 
 
 class Tests:
