@@ -13,7 +13,7 @@ import time
 
 STEPS = (2, 20, 1e9)  # seconds of the cases that one process runs: first the cheapest ones of each program
 SLACK, FACTOR = 15, 6  # limit of a process: SLACK + FACTOR · recorded seconds
-LIMITS = ["prlimit", f"--as={8 << 30}", f"--fsize={4 << 30}"]  # of a process: a mutant may never stop to allocate or write
+LIMITS = ["prlimit", f"--as={8 << 30}"]  # of a process: a mutant may never stop to allocate. Not of files: tests make huge sparse ones
 TIME_SCALE = "2"  # of the tests' own limits (tests/time_scale.py), as the machine may be loaded
 
 
@@ -30,7 +30,7 @@ class Outcome:
 
 def run_limited(command, limit, environment, folder, log):
     """Exit code; None if it was stopped at its limit. Its whole session ends with it. It writes into a pipe, as under ctest: tests lower the
-    limit of file sizes, and a log that is a file would exceed it."""
+    limit of file sizes, and a log that is a file may exceed that."""
     with open(log, "wb") as output, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output) as reader:
         process = subprocess.Popen([*LIMITS, *command], stdout=reader.stdin, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
                                    env=environment, start_new_session=True)
