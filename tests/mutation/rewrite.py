@@ -130,7 +130,7 @@ def faulty(log, copy, rewritten, folder):
         name = str(path.relative_to(copy)) if path.is_relative_to(copy) else None
         if is_error:
             pending, files = True, set()
-        if name in rewritten and (pending or is_error):
+        if pending and name in rewritten:
             found = rewritten[name].numbers_at(int(match["line"]), int(match["column"]))
             if found:
                 blamed.add(found[0])

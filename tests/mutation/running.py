@@ -81,12 +81,20 @@ class Tests:
         """Runs all test programs once as the original."""
         missing = [name for name in self.programs if name not in self.cases]
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for name, cases, broken in pool.map(lambda name: self.record_program(name, largest), missing):
+            recordings = [pool.submit(self.record_program, name, largest) for name in missing]
+            faults = []
+            for recording in concurrent.futures.as_completed(recordings):
+                if fault := recording.exception():  # it must not lose what the others record
+                    faults.append(fault)
+                    continue
+                name, cases, broken = recording.result()
                 self.cases[name] = cases
                 self.broken += broken
                 self.save()
                 print(f"recorded {name}: {len(cases)} cases, {sum(seconds for seconds, _ in cases.values()):.0f} s"
                       + "".join(f"\n  fails without a mutant: {case}" for case in broken), flush=True)
+        if faults:
+            raise faults[0]
 
     def record_program(self, name, largest):
         with tempfile.TemporaryDirectory(prefix="mutation-") as temporary:
