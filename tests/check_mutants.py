@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 
+MOST_PATCHES = 100  # a fault that a rule of tests/mutation makes needs none
 FIRST_LINE = re.compile(r"# killed by: (?:(?P<preset>[\w-]+)/)?(?P<target>\w+) (?P<tests>\S.*)\n")
 # Of a patch, and the preset whose build is asked for its tests; none: release.
 BUILDS = {None: "release", "thread": "release", "cuda-machine": "cuda-machine", "ptx": "cuda-machine", "cuda-machine-thread": "cuda-machine"}
@@ -73,6 +74,8 @@ def main() -> int:
         applied = subprocess.run(["git", "apply", "--check", str(patch)], cwd=root, capture_output=True, text=True)
         if applied.returncode != 0:
             faults.append(f"{patch.name}: {applied.stderr.strip().splitlines()[0]}; create it again from the changed lines")
+    if len(patches) > MOST_PATCHES:
+        faults.append(f"{len(patches)} patches, but at most {MOST_PATCHES} are allowed; delete one whose fault a rule of tests/mutation makes")
     for fault in faults:
         print(fault)
     print(f"{len(patches)} mutants, {len(faults)} faults")
