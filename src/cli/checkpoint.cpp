@@ -44,8 +44,8 @@ int list(const CommandLine& line) {
     throw_bad_input(directory, " is itself a step; `shiftron checkpoint inspect ", shell_word(directory),
                     "` shows its content");
   }
-  refuse_lost_link(directory + "/checkpoints");
-  if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
+  refuse_lost_link(checkpoints_of(directory));
+  if (std::filesystem::is_directory(checkpoints_of(directory))) directory = checkpoints_of(directory);
   Json answer = Json::array();
   const std::vector<StepDirectory> steps = list_steps(directory);
   std::exception_ptr refusal;  // of the first step that could not be read; the others are listed too

@@ -20,6 +20,7 @@
 #include "core/progress.h"
 #include "evaluate/checkpoint_model.h"
 #include "evaluate/heat_map.h"
+#include "run/run_files.h"
 
 namespace shiftron::cli {
 namespace {
@@ -203,7 +204,7 @@ std::string drawing_of(const std::vector<InspectedStep>& steps, const std::strin
 std::vector<StepDirectory> steps_of_run(const std::string& directory) {
   refuse_lost_link(directory);
   if (name_exists(directory + "/" + kManifestName)) return {};
-  for (const std::string& place : {directory + "/checkpoints", directory}) {
+  for (const std::string& place : {checkpoints_of(directory), directory}) {
     std::vector<StepDirectory> steps = list_steps(place);
     std::ranges::reverse(steps);
     if (!steps.empty()) return steps;

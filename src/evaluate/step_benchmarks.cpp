@@ -120,7 +120,7 @@ class StepBenchmarks : public StepEvaluation {
     }
     const std::string& directory = config_.output.directory;
     CheckpointModel model;
-    model.directory = directory + "/checkpoints/" + step_name(step);
+    model.directory = checkpoints_of(directory) + "/" + step_name(step);
     model.config = config_;
     model.content.step = step;
     model.content.code_version = code_version_;

@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/shell_word.h"
 #include "interchange/megatron_source.h"
+#include "run/run_files.h"
 
 namespace shiftron {
 
@@ -21,7 +22,7 @@ void require_step_directory(const std::string& directory) {
     throw_bad_input(directory, " is not a directory; check the path");
   }
   if (name_exists(directory + "/" + kManifestName)) return;
-  for (const std::string& place : {directory, directory + "/checkpoints"}) {
+  for (const std::string& place : {directory, checkpoints_of(directory)}) {
     const std::vector<StepDirectory> steps = list_steps(place);
     if (steps.empty()) continue;
     throw_bad_input(directory, " is not a checkpoint step (it has no ", kManifestName, "); its newest step is ",

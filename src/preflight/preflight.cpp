@@ -21,6 +21,7 @@
 #include "core/system_error.h"
 #include "parallel/agree.h"
 #include "run/resume.h"
+#include "run/run_files.h"
 #include "train/batches.h"
 #include "train/engine.h"
 
@@ -226,7 +227,7 @@ DiskSpaceForSteps steps_needing_space(const RunConfig& config, int64_t there) {
 
 std::string check_disk_space(const RunConfig& config) {
   const std::string& directory = config.output.directory;
-  const std::string checkpoints = directory + "/checkpoints";
+  const std::string checkpoints = checkpoints_of(directory);
   const int64_t bytes = 3 * size_of(number_types(config.train.precision).accumulation);  // master and two moments
   const auto step = static_cast<uint64_t>(count_parameters(config).total * bytes);
   const Retention newest = {

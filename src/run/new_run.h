@@ -6,6 +6,7 @@
 
 #include "core/directory_lock.h"
 #include "core/log.h"
+#include "run/run_files.h"
 
 namespace shiftron {
 
@@ -25,7 +26,7 @@ class NewRun {
   const std::string& existing_step() const { return existing_step_; }
 
   void begin();  // if nothing was made before: writes made-for
-  std::string checkpoints() const { return directory_ + "/checkpoints"; }
+  std::string checkpoints() const { return checkpoints_of(directory_); }
   std::string config_file() const { return directory_ + "/config.conf"; }
   // Error(bad_input) if another configuration exists there.
   void require_config(const std::string& text) const;

@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "core/system_error.h"
 #include "run/resume.h"
+#include "run/run_files.h"
 #include "run/saved_state.h"
 
 namespace shiftron {
@@ -19,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string checkpoints_of(const std::string& run) {
-  const std::string checkpoints = run + "/checkpoints";
+std::string existing_checkpoints(const std::string& run) {
+  const std::string checkpoints = checkpoints_of(run);
   refuse_lost_link(checkpoints);
   if (!fs::is_directory(checkpoints))
     throw_bad_input(run, " is not a run: it has no folder checkpoints; check the path");
@@ -131,7 +132,7 @@ std::unique_ptr<DirectoryLock> lock_on_full_disk(const std::string& run, const P
 // plan_pruning() that stores the newest whole step in `whole`; if `whole` is set already, that step is not read again.
 Pruning planned_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
                         const BytesRead& progress, UndamagedStep& whole) {
-  const std::string checkpoints = checkpoints_of(run);
+  const std::string checkpoints = existing_checkpoints(run);
   const CheckpointSection rule = rule_of(checkpoints);
   Pruning pruning{.steps = {},
                   .leftovers = {},
@@ -159,7 +160,7 @@ Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::o
 
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
               const BytesRead& progress) {
-  checkpoints_of(run);
+  existing_checkpoints(run);
   std::unique_ptr<DirectoryLock> lock;
   Pruning gone;
   UndamagedStep whole;

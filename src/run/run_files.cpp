@@ -308,7 +308,7 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
   try {
     refuse_inside_a_step(directory);
     refuse_lost_link(directory, words);
-    refuse_lost_link(directory + "/checkpoints", words);  // otherwise the run would start over, and save nothing
+    refuse_lost_link(checkpoints_of(directory), words);  // otherwise the run would start over, and save nothing
     create_directories_durably(directory);
     for (const char* file :
          {"config.conf", "metrics.jsonl", "metrics.superseded.jsonl", "events.jsonl", "library_choices.json"}) {
@@ -318,7 +318,7 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
                       kind == std::filesystem::file_type::directory ? "directory" : "pipe, a socket or a device",
                       ", but the run needs a regular file there; move it away, or choose another ", words.option);
     }
-    if (const std::string steps = directory + "/checkpoints";
+    if (const std::string steps = checkpoints_of(directory);
         std::filesystem::exists(steps) && !std::filesystem::is_directory(steps)) {
       throw_bad_input(steps,
                       " is not a directory, but the run keeps its checkpoints there; move it away, or choose another ",
@@ -348,6 +348,10 @@ void add_log_file(const std::string& directory, Log& log) {
   } catch (const std::exception& error) {
     throw_unwritable(RunWords().option, directory, error);
   }
+}
+
+std::string checkpoints_of(const std::string& directory) {
+  return directory + "/checkpoints";
 }
 
 std::string evaluations_of(const std::string& directory) {

@@ -72,6 +72,8 @@ class Events {
   std::shared_ptr<Waiting> waiting_;
 };
 
+// RUN/checkpoints, which has one directory for each step that was saved.
+std::string checkpoints_of(const std::string& directory);
 // RUN/evaluations, which has one directory for each step at which benchmarks ran.
 std::string evaluations_of(const std::string& directory);
 

@@ -325,7 +325,7 @@ RunStatus RunStatusReader::read(std::optional<int64_t> steps, double now) {
   Life life(status, now);
   for_each_json_line(directory_ + "/events.jsonl", [&](const json& event) { life.read(event); });
   life.judge(directory_);
-  const std::vector<StepDirectory> saved = list_steps(directory_ + "/checkpoints");
+  const std::vector<StepDirectory> saved = list_steps(checkpoints_of(directory_));
   if (!saved.empty()) status.saved_step = saved.front().step;
   return status;
 }

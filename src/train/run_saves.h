@@ -9,6 +9,7 @@
 #include "checkpoint/steps.h"
 #include "config/run_config.h"
 #include "parallel/parameter.h"
+#include "run/run_files.h"
 #include "train/run_environment.h"
 
 namespace shiftron {
@@ -35,7 +36,7 @@ class RunSaves {
   std::string unsaved_steps() const;
   // Removes what the retention does not keep; for rank 0 of a run whose save may have been killed before it did that.
   void remove_old_steps();
-  std::string directory() const { return config_.output.directory + "/checkpoints"; }
+  std::string directory() const { return checkpoints_of(config_.output.directory); }
 
  private:
   Retention retention();

@@ -17,6 +17,7 @@
 #include "kernels/choose_products.h"
 #include "parallel/agree.h"
 #include "run/resume.h"
+#include "run/run_files.h"
 #include "train/device.h"
 
 namespace shiftron {
@@ -46,7 +47,7 @@ class Start {
   void begin();
   void supersede(int64_t step);
   bool first_rank() const { return environment_.world.rank() == 0; }
-  std::string checkpoints() const { return config_.output.directory + "/checkpoints"; }
+  std::string checkpoints() const { return checkpoints_of(config_.output.directory); }
 
   const RunConfig& config_;
   const RunEnvironment& environment_;
