@@ -209,8 +209,8 @@ TEST(Decoder, LogitsAreNotRoundedToBrainFloats) {
     RunConfig exact_config = small_config({}, Precision::fp64);
     exact_config.model.tie_embeddings = tied;
     const LossRows exact = decode(exact_config, 1, kLength);
-    // Rounding an activation to bfloat16 moves it by at most 2^-9 of its length. There are about 12 roundings in a layer,
-    // and 2 more before the head.
+    // Rounding an activation to bfloat16 moves it by at most 2^-9 of its length. There are about 12 roundings in a
+    // layer, and 2 more before the head.
     const double tolerance = static_cast<double>(12 * config.model.layers + 2) * 0x1p-9;
     for (const int ranks : {1, 2}) {
       std::vector<LossRows> last(static_cast<size_t>(ranks));

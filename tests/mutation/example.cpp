@@ -74,6 +74,11 @@ bool is_between(int value) {
   return value > 1 && negative(value) > -4;
 }
 
+size_t constructed(size_t count) {
+  const std::vector<int> values(count + 2);
+  return values.size();
+}
+
 template <typename T>
 T last(const std::vector<T>& values) {
   return values[values.size() - 1];
@@ -88,7 +93,7 @@ int main() {
   int sum = 0;
   only_below(1, sum);
   show(is_between(1), is_between(2), is_between(3), is_between(4));
-  show(sum, last(std::vector<int>{7, 9}));
+  show(sum, last(std::vector<int>{7, 9}), constructed(1));
   Log log;
   log.wait();
   log.add_line("line");

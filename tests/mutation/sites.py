@@ -56,7 +56,14 @@ class Walk:
 
     @staticmethod
     def after_name(node, children):
-        return [child for child in children if child.extent.start.offset > node.location.offset]
+        """The initializer. In `T name(a + b)` the constructor's call begins at the name: its arguments."""
+        after = []
+        for child in children:
+            if child.extent.start.offset > node.location.offset:
+                after.append(child)
+            elif child.extent.start.offset == node.location.offset:
+                after += child.get_children()
+        return after
 
     def function(self, node):
         outer = self.rules.function, self.rules.constexpr

@@ -53,6 +53,9 @@ class Rules(unittest.TestCase):
     def test_every_rule_has_a_site(self):
         self.assertEqual({site.rule for site in self.sites.values()}, set(rules.RULES))
 
+    def test_arguments_of_a_declared_variable_have_sites(self):
+        self.assertIn("count + 2", {site.original for site in self.sites.values()})
+
     def test_names_differ(self):
         self.assertEqual(len({site.name for site in self.sites.values()}), len(self.sites))
 
