@@ -14,11 +14,11 @@ namespace {
 TEST(ForeignText, SteersNothing) {
   EXPECT_EQ(printable_line("\x1b]0;x\x07\r\x7F\b"), "\\x1B]0;x\\x07\\x0D\\x7F\\x08");
   EXPECT_EQ(printable_line("\u0080\u009B2J\u009F\u00A0"), "\\xC2\\x80\\xC2\\x9B2J\\xC2\\x9F\u00A0") << "C1";
-  EXPECT_EQ(printable_line("a\u202Eb\u2066c\u2028d\u2029"),
-            "a\\xE2\\x80\\xAEb\\xE2\\x81\\xA6c\\xE2\\x80\\xA8d\\xE2\\x80\\xA9");
+  EXPECT_EQ(printable_line("a\u202A\u202Eb\u2066\u2069c\u2028d\u2029"),
+            "a\\xE2\\x80\\xAA\\xE2\\x80\\xAEb\\xE2\\x81\\xA6\\xE2\\x81\\xA9c\\xE2\\x80\\xA8d\\xE2\\x80\\xA9");
   EXPECT_EQ(printable_line(std::string_view("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(printable_line("caf\xE9 \xC0\x80 \xED\xA0\x80 \xF0\x9F"), "caf\\xE9 \\xC0\\x80 \\xED\\xA0\\x80 \\xF0\\x9F");
-  const std::string whole = "日本 é 😀 \u200D \u200F | \\x1B";
+  const std::string whole = "日本 é 😀 ~ \u00A0 \u200D \u200F \u2027 \u202F \u2065 \u206A | \\x1B";
   EXPECT_EQ(printable_line(whole), whole);
 }
 

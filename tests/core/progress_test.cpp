@@ -48,6 +48,14 @@ TEST(Progress, PlainLinesComeEveryFiveSeconds) {
   EXPECT_THAT(stage.stream.str(), ::testing::EndsWith("20 s in all\n"));
 }
 
+TEST(Progress, TheFirstOfFewItemsTellsTheTimeLeft) {
+  Stage stage;
+  Progress progress("work", 4, "items", stage.output(false));
+  stage.now += 10;
+  progress.update(1);
+  EXPECT_EQ(stage.stream.str(), "work: 1 items of 4 items (25 %), 0.1 items/s, 30 s left\n");
+}
+
 TEST(Progress, TerminalLineIsRewritten) {
   Stage stage;
   Progress progress("work", 3000000, "bytes", stage.output(true));

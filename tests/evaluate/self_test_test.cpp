@@ -105,6 +105,17 @@ TEST(SelfTestTraining, AStepThatDiffersFails) {
   EXPECT_THAT(failures_of(wrong, right, Precision::fp32), ElementsAre("loss fp32"));
 }
 
+TEST(SelfTestTraining, TheFullSizeIsLargerInEveryWay) {
+  const RunConfig small = self_test_config(SelfTestSize::small, Precision::fp32);
+  const RunConfig full = self_test_config(SelfTestSize::full, Precision::fp32);
+  EXPECT_GT(full.model.hidden, small.model.hidden);
+  EXPECT_GT(full.model.head_dim, small.model.head_dim);
+  EXPECT_GT(full.model.ffn, small.model.ffn);
+  EXPECT_GT(full.model.vocab, small.model.vocab);
+  EXPECT_LT(full.model.init_std, small.model.init_std);
+  EXPECT_GT(full.train.sequence_length, small.train.sequence_length);
+}
+
 // An update that is not applied as it should be shows in the steps after it.
 TEST(SelfTestTraining, AnUpdateThatDiffersFails) {
   RunConfig config = self_test_config(SelfTestSize::small, Precision::fp32);

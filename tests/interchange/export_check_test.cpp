@@ -122,6 +122,19 @@ TEST(ExportCheck, MemoryThatIsMissingIsSaidFirst) {
 }
 
 // Whatever is changed in an export changes its logits by more than is allowed.
+// Differences are compared with it, so a model of small logits must not count as one of larger ones.
+TEST(ExportCheck, TheLargestLogitIsThatOfTheModel) {
+  const ModelConfig model = small_model({});
+  MemorySource source(model, 0.01);
+  const TemporaryDirectory directory;
+  const std::string out = directory.path() + "/out";
+  const HuggingFaceExport how = export_of(model, usual_form(model), SafetensorsType::F32);
+  write_hugging_face(source, how, out);
+  const ExportCheck check = check_export(source, how.config.model, how.config.type, out);
+  EXPECT_GT(check.largest_logit, 0);
+  EXPECT_LT(check.largest_logit, 0.5);
+}
+
 TEST(ExportCheck, SeesWhatIsWrong) {
   TemporaryDirectory directory;
   const ModelConfig model = small_model({.query = 0, .key = 1, .value = 1});

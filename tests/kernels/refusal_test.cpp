@@ -13,13 +13,14 @@ namespace shiftron::kernel_testing {
 namespace {
 
 // Nothing runs on meta but the checks.
-bool is_refused(const KernelCase& call, size_t changed, const Shape& shape, DType dtype) {
+bool is_refused(const KernelCase& call, size_t changed, const Shape& shape, DType dtype,
+                DeviceKind device = DeviceKind::meta) {
   Device meta(DeviceKind::meta);
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     tensors.push_back(i == changed
-                          ? Owned(dtype, shape, DeviceKind::meta).tensor()
+                          ? Owned(dtype, shape, device).tensor()
                           : Owned(type_of(argument.kind, DType::float32), argument.shape, DeviceKind::meta).tensor());
   }
   try {
@@ -63,6 +64,19 @@ TEST(Refusal, OfEveryArgumentOfAnotherShapeOrType) {
       const bool optional = kernel.starts_with("fill_zero") || kernel.starts_with("shift_rope");
       if (!optional && !is_refused(call, i, argument.shape, DType::uint8)) {
         taken.insert(call.name + ", " + argument.name + ", type");
+      }
+    }
+  }
+  for (const std::string& one : taken) ADD_FAILURE() << "taken: " << one;
+}
+
+TEST(Refusal, OfEveryArgumentOnAnotherDevice) {
+  std::set<std::string> taken;
+  for (const KernelCase& call : all_cases()) {
+    for (size_t i = 0; i < call.arguments.size(); ++i) {
+      const Argument& argument = call.arguments[i];
+      if (!is_refused(call, i, argument.shape, type_of(argument.kind, DType::float32), DeviceKind::cpu)) {
+        taken.insert(call.name + ", " + argument.name);
       }
     }
   }
