@@ -8,13 +8,13 @@ import sys
 
 USES = {  # a folder may include itself and what it uses, transitively
     "core": [], "kernels": ["core"], "parallel": ["kernels"], "model": ["parallel"], "checkpoint": ["model"],
-    "data": ["core"], "config": ["model", "data"], "run": ["config", "checkpoint"], "interchange": ["run"], "plan": ["run"], "train": ["plan"],
-    "preflight": ["train"], "evaluate": ["train", "interchange"], "cli": ["evaluate", "preflight"],
+    "tokenizer": ["core"], "data": ["tokenizer"], "config": ["model", "data"], "run": ["config", "checkpoint"], "interchange": ["run"],
+    "plan": ["run"], "train": ["plan"], "preflight": ["train"], "evaluate": ["train", "interchange"], "cli": ["evaluate", "preflight"],
 }
 FOREIGN = {  # header prefix -> folders that may name it
     "hdf5": ["core"], "H5": ["core"], "mpi.h": ["parallel"], "nccl": ["parallel"], "oneapi/": ["kernels"],
     "dnnl": ["kernels"], "cublas": ["kernels"], "cudnn": ["kernels"], "omp.h": ["kernels"], "cuda_bf16": ["kernels"],
-    "sentencepiece": ["data"], "boost/program_options": ["cli"], "xxhash": ["core"], "spdlog": ["core"],
+    "sentencepiece": ["tokenizer"], "boost/program_options": ["cli"], "xxhash": ["core"], "spdlog": ["core"],
     "cuda_runtime": ["core", "kernels", "parallel"], "cuda_runtime.h": [], "cuda.h": [], "nvtx3": ["core"],
     "unicode/": ["evaluate"], "openssl/": ["evaluate"],
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "config/familiar_names.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "config/options.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron::cli {
 namespace {

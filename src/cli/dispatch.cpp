@@ -12,7 +12,7 @@
 #include "config/faults.h"
 #include "core/check.h"
 #include "core/nearest_name.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron::cli {
 namespace {

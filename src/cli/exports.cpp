@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -17,7 +18,6 @@
 #include "cli/print_json.h"
 #include "core/check.h"
 #include "core/foreign_text.h"
-#include "data/utf8.h"
 #include "interchange/export_check.h"
 #include "interchange/gguf_export.h"
 #include "interchange/gguf_tokenizer.h"
@@ -25,6 +25,7 @@
 #include "interchange/hugging_face_tokenizer.h"
 #include "run/overflow.h"
 #include "run/saved_state.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron::cli {
 namespace {
@@ -93,14 +94,14 @@ std::map<std::string, std::string> tokenizer_files(const Tokenizer& tokenizer, s
                             "tokenizer.model with the package sentencepiece",
                             notes);
   if (!files) files = {{"tokenizer_config.json", refusing_tokenizer_config()}};
-  (*files)["tokenizer.model"] = tokenizer.model_bytes();
+  (*files)["tokenizer.model"] = tokenizer.file().bytes;
   return std::move(*files);
 }
 
-TokenizerFile tokenizer_file(const std::map<std::string, std::string>& files) {
-  return files.empty()                      ? TokenizerFile::none
-         : files.contains("tokenizer.json") ? TokenizerFile::json
-                                            : TokenizerFile::sentencepiece;
+ExportedTokenizer exported_tokenizer(const std::map<std::string, std::string>& files) {
+  return files.empty()                      ? ExportedTokenizer::none
+         : files.contains("tokenizer.json") ? ExportedTokenizer::json
+                                            : ExportedTokenizer::sentencepiece;
 }
 
 // Texts in GGUF are UTF-8.
@@ -163,10 +164,10 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
   std::vector<int64_t> ends = origin.end_tokens;
   if (model.content.tokenizer_model.empty()) return entries_without_tokenizer(origin, ends, vocab, notes);
   const auto say = [&] {
-    const Tokenizer tokenizer = tokenizer_of(model);
-    vocab = tokenizer.vocab_size();
-    ends = end_tokens_of(origin, tokenizer.end_of_document());
-    return gguf_tokenizer(tokenizer);
+    const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
+    vocab = tokenizer->vocab_size();
+    ends = end_tokens_of(origin, tokenizer->end_of_document());
+    return gguf_tokenizer(*tokenizer);
   };
   auto said = make_if_representable(
       say, "so the file has no tokenizer, and llama.cpp can only read and write token ids", notes);
@@ -206,9 +207,9 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
     const auto tokenizer =
         make_if_representable([&] { return tokenizer_of(model); }, "so the export has no tokenizer", notes);
     if (tokenizer) {
-      how.config.end_tokens = end_tokens_of(origin, tokenizer->end_of_document());
-      how.config.tokenizer_vocab = tokenizer->vocab_size();
-      how.files = tokenizer_files(*tokenizer, notes);
+      how.config.end_tokens = end_tokens_of(origin, (*tokenizer)->end_of_document());
+      how.config.tokenizer_vocab = (*tokenizer)->vocab_size();
+      how.files = tokenizer_files(**tokenizer, notes);
     }
   }
   if (how.config.end_tokens.empty()) notes.push_back(kNoEndToken);
@@ -219,7 +220,7 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
     progress.finish();
     check = check_export(source, how.config.model, how.config.type, directory);
     refuse_difference(check);
-    return {{"README.md", model_card(model, how.config, tokenizer_file(how.files), check)}};
+    return {{"README.md", model_card(model, how.config, exported_tokenizer(how.files), check)}};
   };
   how.notify = [&](const WrittenExport& written) {
     notify(line,

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -15,10 +16,10 @@
 #include "core/file.h"
 #include "core/foreign_text.h"
 #include "core/progress.h"
-#include "data/tokenizer.h"
 #include "evaluate/continue_ids.h"
 #include "parallel/agree.h"
 #include "run/run_files.h"
+#include "tokenizer/tokenizer.h"
 
 namespace shiftron::cli {
 namespace {
@@ -204,14 +205,14 @@ void check_generate_options(CommandLine& line) {
 void run_prompts(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world,
                  const HostShare& share) {
   TokenVocabulary vocabulary;
-  std::optional<Tokenizer> tokenizer;
+  std::unique_ptr<const Tokenizer> tokenizer;
   run_on_all_ranks(world, [&] {
-    if (!line.has("ids") || !model.content.tokenizer_model.empty()) tokenizer.emplace(tokenizer_of(model));
+    if (!line.has("ids") || !model.content.tokenizer_model.empty()) tokenizer = tokenizer_of(model);
     std::optional<int32_t> end;
     if (line.has("end-of-document")) end = static_cast<int32_t>(line.integer("end-of-document"));
     vocabulary = vocabulary_of_ids(model, end);
   });
-  const Tokenizer* const texts = tokenizer ? &*tokenizer : nullptr;
+  const Tokenizer* const texts = tokenizer.get();
   run_on_first_rank(world, [&] { refuse_output(line); });
   const Prompts prompts = shared_prompts(line, vocabulary, texts, world);
   std::optional<Continuations> writer;  // on rank 0

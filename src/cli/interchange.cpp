@@ -24,13 +24,14 @@
 #include "core/foreign_text.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
-#include "data/utf8.h"
 #include "evaluate/checkpoint_model.h"
 #include "interchange/export_check.h"
 #include "interchange/hugging_face_source.h"
 #include "interchange/import_run.h"
 #include "interchange/megatron_source.h"
 #include "run/saved_state.h"
+#include "tokenizer/load_tokenizer.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron::cli {
 namespace {
@@ -120,12 +121,13 @@ void take_tokenizer(const std::string& directory, ForeignModel& model, std::vect
     return;
   }
   try {
-    const Tokenizer tokenizer(read_file(path, kLargestTokenizer), path, kOtherPrograms);
-    const std::string fault = vocab_fault(tokenizer, model.model.vocab, path);
-    if (fault.empty()) model.tokenizer_model = tokenizer.model_bytes();
+    const std::unique_ptr<const Tokenizer> tokenizer =
+        make_tokenizer({kTokenizerName, read_file(path, kLargestTokenizer)}, {}, path, kOtherPrograms);
+    const std::string fault = vocab_fault(*tokenizer, model.model.vocab, path);
+    if (fault.empty()) model.tokenizer_model = tokenizer->file().bytes;
     if (!fault.empty()) model.without_tokenizer = fault + "; put the model's own tokenizer there and import again";
     const std::vector<int64_t>& ends = model.origin.end_tokens;
-    const int64_t own = tokenizer.end_of_document();
+    const int64_t own = tokenizer->end_of_document();
     if (fault.empty() && !ends.empty() && std::ranges::find(ends, own) == ends.end()) {
       notes.push_back(
           fmt::format("eos_token_id is {}, but {} ends documents with {}: `shiftron generate` ends a text only with "

@@ -36,7 +36,7 @@ std::string tested_releases() {
   return releases;
 }
 
-std::string loading(HuggingFaceForm form, TokenizerFile tokenizer, const ModelConfig& model) {
+std::string loading(HuggingFaceForm form, ExportedTokenizer tokenizer, const ModelConfig& model) {
   const bool shifts = most_previous_tokens(model.shift) > 0;
   if (form == HuggingFaceForm::canon) {
     return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code is not "
@@ -51,10 +51,11 @@ std::string loading(HuggingFaceForm form, TokenizerFile tokenizer, const ModelCo
   std::string text = fmt::format(
       "```python\nfrom transformers import AutoModelForCausalLM{1}\n"
       "model = AutoModelForCausalLM.from_pretrained(DIRECTORY{0})\n{2}```\n",
-      trust, tokenizer == TokenizerFile::json ? ", AutoTokenizer" : "",
-      tokenizer == TokenizerFile::json ? fmt::format("tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{})\n", trust)
-                                       : "");
-  if (tokenizer == TokenizerFile::sentencepiece) {
+      trust, tokenizer == ExportedTokenizer::json ? ", AutoTokenizer" : "",
+      tokenizer == ExportedTokenizer::json
+          ? fmt::format("tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{})\n", trust)
+          : "");
+  if (tokenizer == ExportedTokenizer::sentencepiece) {
     text +=
         "\n`tokenizer.json` cannot represent this tokenizer, so `AutoTokenizer` would give other ids. Use the package "
         "sentencepiece,\nline by line: `sentencepiece.SentencePieceProcessor(model_file=\"tokenizer.model\")`.\n";
@@ -74,7 +75,7 @@ std::string loading(HuggingFaceForm form, TokenizerFile tokenizer, const ModelCo
 
 }  // namespace
 
-std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, TokenizerFile tokenizer,
+std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, ExportedTokenizer tokenizer,
                        const ExportCheck& check) {
   const RunConfig& config = model.config;
   const ModelConfig& sizes = config.model;

@@ -10,9 +10,9 @@
 namespace shiftron::cli {
 
 // Which file of an export holds its tokenizer.
-enum class TokenizerFile { none, json, sentencepiece };
+enum class ExportedTokenizer { none, json, sentencepiece };
 
-std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, TokenizerFile tokenizer,
+std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, ExportedTokenizer tokenizer,
                        const ExportCheck& check);
 
 }  // namespace shiftron::cli

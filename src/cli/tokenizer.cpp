@@ -1,8 +1,7 @@
 // `shiftron tokenizer train | inspect | export`.
-#include "data/tokenizer.h"
-
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -14,8 +13,11 @@
 #include "core/foreign_text.h"
 #include "core/log.h"
 #include "core/system_error.h"
+#include "data/tokenizer_training.h"
 #include "interchange/hugging_face_tokenizer.h"
 #include "interchange/unfinished_export.h"
+#include "tokenizer/load_tokenizer.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron::cli {
 namespace {
@@ -44,7 +46,7 @@ std::vector<CommandOption> options_of_tokenizer_train() {
 
 bool is_tokenizer(const std::string& path) {
   try {
-    Tokenizer::load(path);
+    load_tokenizer(path);
     return true;
   } catch (const Error& error) {
     rethrow_system_error(error);
@@ -80,16 +82,16 @@ int train(const CommandLine& line) {
   check_output(output, inputs);
   ignore_write_signals();
   handle_thread_memory_exhaustion();
-  const Tokenizer tokenizer(Tokenizer::train(training), output);
-  write_file_durably(output, tokenizer.model_bytes());
+  const auto tokenizer = make_tokenizer({kSentencePieceFile, train_tokenizer(training)}, {}, output);
+  write_file_durably(output, tokenizer->file().bytes);
   if (line.has("json")) {
     print_json({{"file", output},
-                {"vocab_size", tokenizer.vocab_size()},
-                {"hash", tokenizer.hash()},
+                {"vocab_size", tokenizer->vocab_size()},
+                {"hash", tokenizer->hash()},
                 {"inputs", inputs_json(inputs)}});
   } else {
     std::cout << inputs_text(inputs) << "\n";
-    std::cout << output << ": " << tokenizer.vocab_size() << " tokens, hash " << tokenizer.hash() << "\n";
+    std::cout << output << ": " << tokenizer->vocab_size() << " tokens, hash " << tokenizer->hash() << "\n";
   }
   return 0;
 }
@@ -104,7 +106,8 @@ std::vector<CommandOption> inspect_options() {
 int inspect_tokenizer(const CommandLine& line) {
   const std::string file = line.text("file");
   const int64_t pieces = line.integer("pieces");
-  const Tokenizer tokenizer = Tokenizer::load(file);
+  const std::unique_ptr<const Tokenizer> loaded = load_tokenizer(file);
+  const Tokenizer& tokenizer = *loaded;
   nlohmann::ordered_json json = {{"file", file},
                                  {"vocab_size", tokenizer.vocab_size()},
                                  {"end_of_document", tokenizer.end_of_document()},
@@ -147,8 +150,8 @@ std::vector<CommandOption> export_options() {
 
 int export_files(const CommandLine& line) {
   ignore_write_signals();
-  const Tokenizer tokenizer = Tokenizer::load(line.text("file"));
-  const auto files = hugging_face_tokenizer(tokenizer);
+  const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(line.text("file"));
+  const auto files = hugging_face_tokenizer(*tokenizer);
   UnfinishedExport place(line.text("output"));
   for (const auto& [name, bytes] : files) write_file_durably(place.directory() + "/" + name, bytes);
   place.finish([&] {

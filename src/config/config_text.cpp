@@ -7,7 +7,7 @@
 #include "config/familiar_names.h"
 #include "config/options.h"
 #include "core/check.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -7,7 +7,7 @@
 #include "config/option_value.h"
 #include "core/check.h"
 #include "core/has_cuda.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -16,8 +16,8 @@
 #include "core/check.h"
 #include "core/has_cuda.h"
 #include "core/stream.h"
-#include "data/utf8.h"
 #include "kernels/attention_head_dim.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <ios>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -14,9 +15,9 @@
 #include "core/ordered_work.h"
 #include "core/progress.h"
 #include "data/id_documents.h"
-#include "data/known_words.h"
-#include "data/tokenizer.h"
-#include "data/utf8.h"
+#include "tokenizer/known_words.h"
+#include "tokenizer/load_tokenizer.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {
@@ -182,11 +183,11 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   BuildResult result;
   result.inputs = recognise_inputs(options.inputs);
   if (!options.ids) check_format(result.inputs, format_of(options));
-  std::optional<Tokenizer> tokenizer;
+  std::unique_ptr<const Tokenizer> tokenizer;
   TokenVocabulary vocabulary = options.vocabulary;
   if (!options.ids || !options.tokenizer.empty()) {
-    tokenizer.emplace(Tokenizer::load(options.tokenizer));
-    vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->model_bytes()};
+    tokenizer = load_tokenizer(options.tokenizer);
+    vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
   }
   DatasetWriter writer(options, vocabulary, request_of(options, vocabulary), names_of_inputs(options.inputs),
                        total_bytes(result.inputs));
@@ -194,7 +195,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   if (result.was_there) {
     std::istringstream(writer.note()) >> result.empty_documents >> result.foreign_bytes;
   } else {
-    DocumentReader(options, tokenizer ? &*tokenizer : nullptr, writer, result).run(output);
+    DocumentReader(options, tokenizer.get(), writer, result).run(output);
   }
   const bool text = has_kind(result.inputs, InputKind::text);
   const std::string inputs =

@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "core/json_outline.h"
 #include "data/dataset.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/foreign_text.h"
 #include "core/shell_word.h"
 #include "data/json_line.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -1,26 +1,22 @@
-// Trains a SentencePiece model whose tokens keep every text.
-#include <sentencepiece_trainer.h>
+// Samples sentences of the files for the trainer.
+#include "data/tokenizer_training.h"
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/progress.h"
 #include "core/thread_without_signals.h"
 #include "data/documents.h"
-#include "data/tokenizer.h"
-#include "data/utf8.h"
+#include "tokenizer/sentencepiece_training.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {
-
-constexpr size_t kLongestSentence = 4000;  // bytes; the trainer skips sentences longer than 4,192
-constexpr int64_t kFixedTokens = 259;      // unknown, end of document, newline and 256 bytes
 
 // Pieces of lines that the trainer accepts: valid UTF-8 of bounded length, without the marks that it uses itself. (It
 // splits texts at the names of control tokens by itself.) If they have more bytes than `most`, those whose numbers have
@@ -37,8 +33,7 @@ class Sentences {
     for (size_t at = 0; at < text.size();) {
       const size_t length = utf8_length(text.substr(at));
       const std::string_view character = text.substr(at, std::max<size_t>(length, 1));
-      const bool forbidden = length == 0 || character == "\n" || character == std::string_view("\0", 1) ||
-                             character == kSpaceMark || character == "\xE2\x96\x85";  // U+2585
+      const bool forbidden = length == 0 || !may_be_in_a_sentence(character);
       if (forbidden || at - begin >= kLongestSentence) {
         flush(at);
         begin = forbidden ? at + character.size() : at;
@@ -86,19 +81,6 @@ class Sentences {
   uint64_t bytes_ = 0;           // kept
   uint64_t bound_ = UINT64_MAX;  // of the hashes
   std::vector<Kept> kept_;       // a heap, the highest hash first
-};
-
-class SentenceIterator : public sentencepiece::SentenceIterator {
- public:
-  explicit SentenceIterator(const std::vector<std::string>& sentences) : sentences_(sentences) {}
-  bool done() const override { return next_ >= sentences_.size(); }
-  void Next() override { ++next_; }
-  const std::string& value() const override { return sentences_[next_]; }
-  sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  const std::vector<std::string>& sentences_;
-  size_t next_ = 0;
 };
 
 // Reports from time to time that work without a known end is still running.
@@ -152,71 +134,25 @@ std::vector<std::string> read_sentences(const TokenizerTraining& training) {
   return kept;
 }
 
-// The number after `phrase` in the trainer's message; -1 if the phrase does not occur.
-int64_t number_after(const std::string& message, const std::string& phrase) {
-  const size_t at = message.find(phrase);
-  if (at == std::string::npos) return -1;
-  return std::strtoll(message.c_str() + at + phrase.size(), nullptr, 10);
-}
-
-[[noreturn]] void throw_training_failure(const std::string& message, int64_t vocab) {
-  const int64_t most = number_after(message, "Please set it to a value <= ");
-  if (most >= 0) {
-    throw_bad_input("vocab ", vocab, " is larger than this text supports: at most ", most,
-                    "; lower --vocab or give more text");
-  }
-  if (message.find("required_chars") != std::string::npos) {
-    throw_bad_input("vocab ", vocab, " is too small for the characters of this text, which need ",
-                    number_after(message, " vs "), "; raise --vocab or lower --character-coverage");
-  }
-  throw_bad_input("the tokenizer cannot be trained: ", message);
-}
-
 }  // namespace
 
-std::string Tokenizer::train(const TokenizerTraining& training) {
+std::string train_tokenizer(const TokenizerTraining& training) {
   if (training.kind != "bpe" && training.kind != "unigram") {
     throw_bad_input("tokenizer kind \"", training.kind, "\" is unknown; use bpe or unigram");
   }
-  if (training.vocab <= kFixedTokens || training.vocab > kMostVocab) {
-    throw_bad_input("vocab ", training.vocab, ": must be between ", kFixedTokens + 1, " (", kFixedTokens,
+  if (training.vocab <= kFixedPieces || training.vocab > kMostVocab) {
+    throw_bad_input("vocab ", training.vocab, ": must be between ", kFixedPieces + 1, " (", kFixedPieces,
                     " are the bytes, newline, end of document and unknown) and ", kMostVocab);
   }
   if (!(training.character_coverage >= kLeastCoverage && training.character_coverage <= 1)) {
     throw_bad_input("character coverage ", training.character_coverage, ": must be between ", kLeastCoverage, " and 1");
   }
   const std::vector<std::string> sentences = read_sentences(training);
-  const std::unordered_map<std::string, std::string> settings = {
-      {"model_type", training.kind},
-      {"vocab_size", std::to_string(training.vocab)},
-      {"character_coverage", std::to_string(training.character_coverage)},
-      {"normalization_rule_name", "identity"},
-      {"add_dummy_prefix", "false"},
-      {"remove_extra_whitespaces", "false"},
-      {"allow_whitespace_only_pieces", "true"},
-      {"byte_fallback", "true"},
-      {"required_chars", std::string(kSpaceMark)},
-      {"user_defined_symbols", "\n"},
-      {"unk_id", "0"},
-      {"eos_id", "1"},
-      {"bos_id", "-1"},
-      {"pad_id", "-1"},
-      {"input_sentence_size", "0"},
-      {"shuffle_input_sentence", "false"},
-      {"train_extremely_large_corpus", sentences.size() > 5000000 ? "true" : "false"},
-      {"num_threads", "2"},  // fixed: sums depend on how the work is split
-      {"minloglevel", training.quiet ? "2" : "0"},
-  };
-  SentenceIterator iterator(sentences);
-  std::string model;
   const Heartbeat heartbeat("training the tokenizer");
-  try {
-    const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
-    if (!status.ok()) throw_training_failure(status.error_message(), training.vocab);
-  } catch (const std::system_error& error) {
-    throw_thread_start_error(error);
-  }
-  return model;
+  return train_sentencepiece(sentences, {.kind = training.kind,
+                                         .vocab = training.vocab,
+                                         .character_coverage = training.character_coverage,
+                                         .quiet = training.quiet});
 }
 
 }  // namespace shiftron

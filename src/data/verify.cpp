@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/system_error.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "tokenizer/load_tokenizer.h"
 
 namespace shiftron {
 namespace {
@@ -221,8 +222,10 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
   const std::string model = directory + "/" + kTokenizerFile;
-  std::optional<Tokenizer> tokenizer;
-  if (!dataset.tokenizer_bytes().empty()) tokenizer.emplace(dataset.tokenizer_bytes(), model);
+  std::unique_ptr<const Tokenizer> tokenizer;
+  if (!dataset.tokenizer_bytes().empty()) {
+    tokenizer = make_tokenizer({kTokenizerFile, dataset.tokenizer_bytes()}, {}, model);
+  }
   VerifyResult result;
   result.shards = static_cast<int64_t>(description.shards.size());
   result.tokens = description.tokens();
@@ -242,8 +245,7 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
   std::optional<uint64_t> text_bytes = 0;
   int64_t first_token = 0;
   for (const ShardRecord& record : description.shards) {
-    ShardCheck check(directory, description, record, tokenizer ? &*tokenizer : nullptr, first_token, progress,
-                     result.faults);
+    ShardCheck check(directory, description, record, tokenizer.get(), first_token, progress, result.faults);
     first_token += record.tokens;
     try {
       check.run();

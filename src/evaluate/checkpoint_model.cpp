@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "interchange/step_directory.h"
 #include "run/saved_state.h"
+#include "tokenizer/load_tokenizer.h"
 
 namespace shiftron {
 
@@ -26,16 +27,17 @@ std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::st
                              ", so it belongs to another model");
 }
 
-Tokenizer tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes, const std::string& name) {
-  Tokenizer tokenizer(model_bytes, name);
-  if (const std::string fault = vocab_fault(tokenizer, vocab, name); !fault.empty()) {
-    throw_bad_input(fault, "; train with model.vocab=", tokenizer.vocab_size(),
+std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes,
+                                                     const std::string& name) {
+  std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer({kTokenizerName, model_bytes}, {}, name);
+  if (const std::string fault = vocab_fault(*tokenizer, vocab, name); !fault.empty()) {
+    throw_bad_input(fault, "; train with model.vocab=", tokenizer->vocab_size(),
                     " or more, on a dataset that `shiftron data verify` accepts");
   }
   return tokenizer;
 }
 
-Tokenizer tokenizer_of(const CheckpointModel& model) {
+std::unique_ptr<const Tokenizer> tokenizer_of(const CheckpointModel& model) {
   if (model.content.tokenizer_model.empty()) {
     const SavedState state = saved_state(model.content.state_json, model.directory);
     const std::string why = state.without_tokenizer.empty()

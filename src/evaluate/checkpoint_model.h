@@ -5,7 +5,7 @@
 
 #include "checkpoint/content.h"
 #include "config/run_config.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace shiftron {
 
@@ -29,9 +29,10 @@ std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::st
 
 // The tokenizer in `model_bytes`, which messages call `name`. Throws Error(bad_input) if it has more than `vocab`
 // tokens.
-Tokenizer tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes, const std::string& name);
+std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes,
+                                                     const std::string& name);
 
 // Throws Error(bad_input) if the step has no tokenizer, or one with more tokens than the model.
-Tokenizer tokenizer_of(const CheckpointModel& model);
+std::unique_ptr<const Tokenizer> tokenizer_of(const CheckpointModel& model);
 
 }  // namespace shiftron

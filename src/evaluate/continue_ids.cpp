@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -13,7 +14,7 @@
 #include "data/documents.h"
 #include "data/id_documents.h"
 #include "data/json_line.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 
@@ -23,8 +24,8 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
       throw_bad_input("--end-of-document ", *end_of_document, " is not needed, because the tokenizer of ",
                       model.directory, " defines it; omit it");
     }
-    const Tokenizer tokenizer = tokenizer_of(model);
-    return {tokenizer.vocab_size(), tokenizer.end_of_document(), tokenizer.model_bytes()};
+    const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
+    return {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
   }
   if (!end_of_document) {
     throw_bad_input(model.directory,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <sstream>
@@ -11,12 +12,13 @@
 #include "checkpoint/restore.h"
 #include "core/event.h"
 #include "core/progress.h"
+#include "data/dataset.h"
 #include "data/loader.h"
-#include "data/tokenizer.h"
 #include "kernels/kernels.h"
 #include "parallel/agree.h"
 #include "parallel/connect_groups.h"
 #include "run/overflow.h"
+#include "tokenizer/load_tokenizer.h"
 #include "train/batches.h"
 #include "train/device.h"
 #include "train/engine.h"
@@ -74,7 +76,8 @@ void require_vocabulary(const Loader& data, const CheckpointModel& model, const 
 
 // The checkpoint's tokenizer, or the dataset's if the checkpoint was imported without one, as train allows; none if
 // both have none. Throws Error(bad_input) if the dataset was made with another one.
-std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
+std::unique_ptr<const Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model,
+                                               const std::string& dataset) {
   const std::string& bytes = model.content.tokenizer_model;
   if (data.tokenizer_bytes().empty()) {
     if (!bytes.empty()) {
@@ -82,16 +85,17 @@ std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel
                       " has one; build the dataset with --ids --tokenizer ", model.directory, "/tokenizer.model");
     }
     require_vocabulary(data, model, dataset);
-    return std::nullopt;
+    return nullptr;
   }
-  Tokenizer own(bytes.empty() ? data.tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
-  if (data.tokenizer_hash() != own.hash()) {
+  std::unique_ptr<const Tokenizer> own = make_tokenizer(
+      {kTokenizerFile, bytes.empty() ? data.tokenizer_bytes() : bytes}, {}, bytes.empty() ? dataset : model.directory);
+  if (data.tokenizer_hash() != own->hash()) {
     throw_bad_input(dataset, " was built with tokenizer ", data.tokenizer_hash(), ", but the checkpoint has ",
-                    own.hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
+                    own->hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
   }
-  if (data.end_of_document() != own.end_of_document()) {
+  if (data.end_of_document() != own->end_of_document()) {
     throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but its tokenizer with ",
-                    own.end_of_document(), "; build the dataset again");
+                    own->end_of_document(), "; build the dataset again");
   }
   require_vocabulary(data, model, dataset);
   return own;
@@ -163,7 +167,7 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   }
   const auto source_count = std::ssize(sources);
   std::optional<Loader> loader;
-  std::optional<Tokenizer> tokenizer;
+  std::unique_ptr<const Tokenizer> tokenizer;
   int microbatches = 0;
   run_on_all_ranks(world, [&] {
     loader.emplace(open_loader(config, sources, false));
@@ -189,7 +193,7 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   });
 
   const Coordinates at = engine.groups().at;
-  const bool counts = tokenizer && at.tp == 0 && engine.last();
+  const bool counts = tokenizer != nullptr && at.tp == 0 && engine.last();
   std::optional<Progress> progress;
   if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
   const Shape all_totals = {1 + source_count, kLossTotals};  // all data, then each dataset
@@ -218,7 +222,7 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   const double* sum = host_sums.host_data<double>();
   const std::vector<int64_t> all_bytes = sums_over_ranks(world, bytes);
   HeldOutResults results{.all = result_of(sum, std::reduce(all_bytes.begin(), all_bytes.end())), .sources = {}};
-  results.all.has_text = tokenizer.has_value();
+  results.all.has_text = tokenizer != nullptr;
   results.all.windows = evaluation_sequences(config, *loader);
   results.all.windows_of_dataset = loader->windows();
   results.all.dropped_tokens = loader->dropped_tokens();
@@ -234,7 +238,7 @@ HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector
   for (size_t i = 0; i < sources.size(); ++i) {
     HeldOutResult& result =
         results.sources.emplace_back(result_of(sum + (i + 1) * static_cast<size_t>(kLossTotals), all_bytes[i]));
-    result.has_text = tokenizer.has_value();
+    result.has_text = tokenizer != nullptr;
     result.windows = evaluated[i];
     result.windows_of_dataset = loader->windows_of_sources()[i];
     result.dropped_tokens = dropped[i];

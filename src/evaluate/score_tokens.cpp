@@ -127,7 +127,8 @@ std::vector<int32_t> LineEncoder::operator()(std::string_view text) {
   Tokens tokens;
   while (!text.empty()) {
     const size_t newline = text.find('\n');
-    const size_t bytes = newline == std::string_view::npos ? text.size() : newline + 1;
+    const size_t bytes =
+        newline == std::string_view::npos || !tokenizer_->lines_stand_alone() ? text.size() : newline + 1;
     const std::string line(text.substr(0, bytes));
     auto known = lines_.find(line);
     if (known == lines_.end()) {

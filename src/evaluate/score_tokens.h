@@ -12,8 +12,8 @@
 
 #include "config/sections.h"
 #include "core/progress.h"
-#include "data/tokenizer.h"
 #include "evaluate/tasks/request.h"
+#include "tokenizer/tokenizer.h"
 
 namespace shiftron {
 
@@ -53,8 +53,8 @@ PromptTokens prompt_tokens(const Request& request, const TokenRules& rules, cons
 // once.
 std::vector<ScoreTokens> rolling_windows(const std::vector<int32_t>& tokens, int32_t prefix, int64_t length);
 
-// encode() of a tokenizer that encodes lines independently, with a cache of lines: the examples in front of every
-// question of a task are encoded once. Not thread-safe.
+// encode() of a tokenizer, with a cache of the parts that it encodes independently: lines, or whole texts. The examples
+// in front of every question of a task are encoded once if lines are. Not thread-safe.
 class LineEncoder {
  public:
   // `progress` advances by each line's bytes; may be null.

@@ -174,7 +174,7 @@ RequestTokens Scorer::tokens(const std::vector<Request>& requests, const ScorerO
     }
     ScorerOptions own = options;
     own.progress = options.progress && world_.rank() == 0;
-    tokens = tokens_of(requests, tokenizer_, own, max_length);
+    tokens = tokens_of(requests, *tokenizer_, own, max_length);
   });
   return tokens;
 }
@@ -224,10 +224,10 @@ std::string Scorer::key_of(const Prompt& prompt, const GenerationRules& rules) c
 std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& prompt,
                                              const GenerationRules& rules) const {
   std::vector<std::string> stops = rules.until;
-  stops.push_back(tokenizer_.piece(tokenizer_.end_of_document()));  // if it is spelled out, it ends the text too
+  stops.push_back(tokenizer_->piece(tokenizer_->end_of_document()));  // if it is spelled out, it ends the text too
   std::string text;
   const auto ends = [&](int32_t token) {
-    text += tokenizer_.text_of(token);
+    text += tokenizer_->text_of(token);
     return std::ranges::any_of(
         stops, [&](const std::string& stop) { return !stop.empty() && text.find(stop) != std::string::npos; });
   };
@@ -235,7 +235,7 @@ std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& pro
   try {
     const GenerateOptions options{
         .tokens = rules.most_tokens, .separates_documents = false /* as in scores */, .ends_with = ends};
-    continue_tokens(decoder, prompt.tokens, options, tokenizer_.vocab_size(), tokenizer_.end_of_document(), {});
+    continue_tokens(decoder, prompt.tokens, options, tokenizer_->vocab_size(), tokenizer_->end_of_document(), {});
   } catch (const NonFiniteLogits&) {  // on all ranks that decode together; others continue
     return std::nullopt;
   }

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "core/host.h"
-#include "data/tokenizer.h"
 #include "evaluate/checkpoint_model.h"
 #include "evaluate/generate.h"
 #include "evaluate/score_tokens.h"
 #include "evaluate/tasks/request.h"
 #include "evaluate/token_scorer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace shiftron {
 
@@ -79,7 +79,7 @@ class Scorer {
   std::vector<Answer> answer(const std::vector<Request>& requests, const RequestTokens& tokens,
                              const ScorerOptions& options = {});
 
-  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
   const std::string& identity() const { return identity_; }  // of the weights
 
  private:
@@ -98,7 +98,7 @@ class Scorer {
   std::optional<std::string> continued(Decoder& decoder, const Prompt& prompt, const GenerationRules& rules) const;
   std::string key_of(const Prompt& prompt, const GenerationRules& rules) const;
   RunConfig config_;
-  Tokenizer tokenizer_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
   std::string identity_;
   HostCommunicator& world_;
   HostShare share_;

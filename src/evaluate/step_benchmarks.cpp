@@ -54,7 +54,7 @@ class StepBenchmarks : public StepEvaluation {
     ScorerOptions own = options_.scorer;
     own.progress = leads();
     run_on_all_ranks(
-        world, [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, own, config.train.sequence_length); });
+        world, [&] { tokens_ = tokens_of(benchmarks_.requests(), *tokenizer_, own, config.train.sequence_length); });
     if (leads()) {
       log.info(fmt::format("benchmarks {}: {} requests every {} steps", config.evaluation.tasks,
                            benchmarks_.requests().size(), config.evaluation.every));
@@ -126,7 +126,7 @@ class StepBenchmarks : public StepEvaluation {
     model.content.code_version = code_version_;
     try {
       report.write(evaluations_of(directory) + "/" + step_name(step),
-                   facts_of(model, options_, tokenizer_, code_version_, began));
+                   facts_of(model, options_, *tokenizer_, code_version_, began));
     } catch (const std::exception& error) {  // a full disk does not end the run
       log_.warning(fmt::format("{}; the report of the benchmarks at step {} could not be written and is lost",
                                as_error(error).what(), step));
@@ -141,7 +141,7 @@ class StepBenchmarks : public StepEvaluation {
   HostCommunicator& world_;
   HostShare share_;
   Log& log_;
-  Tokenizer tokenizer_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
   Benchmarks benchmarks_;
   RequestTokens tokens_;
   std::unique_ptr<Scorer> scorer_;

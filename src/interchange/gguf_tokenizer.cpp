@@ -5,8 +5,8 @@
 #include <set>
 
 #include "core/check.h"
-#include "data/sentencepiece_model.h"
-#include "data/utf8.h"
+#include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace shiftron {
 

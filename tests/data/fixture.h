@@ -6,8 +6,10 @@
 
 #include "data/build.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer_training.h"
 #include "scratch.h"
+#include "tokenizer/load_tokenizer.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron {
 
@@ -37,7 +39,7 @@ inline std::string trained_model(int sentences, int64_t vocab, const std::string
   training.files = {scratch.write("text.txt", example_text(sentences))};
   training.vocab = vocab;
   training.kind = kind;
-  return Tokenizer::train(training);
+  return train_tokenizer(training);
 }
 
 // One model for all tests of the process.
@@ -90,13 +92,13 @@ inline std::vector<int32_t> all_tokens(const std::string& directory) {
 
 // The texts of all documents, in the dataset's order.
 inline std::vector<std::string> all_documents(const std::string& directory) {
-  const Tokenizer tokenizer = Tokenizer::load(directory + "/tokenizer.model");
+  const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(directory + "/tokenizer.model");
   std::vector<std::string> documents(1);
   for (const int32_t token : all_tokens(directory)) {
-    if (token == tokenizer.end_of_document()) {
+    if (token == tokenizer->end_of_document()) {
       documents.emplace_back();
     } else {
-      documents.back() += tokenizer.text_of(token);
+      documents.back() += tokenizer->text_of(token);
     }
   }
   documents.pop_back();

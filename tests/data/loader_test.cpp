@@ -165,7 +165,7 @@ TEST_F(LoaderTest, BlendedSourcesKeepTheirShares) {
   const std::string second = other.output;
   Loader blend({{first, 3}, {second, 1}}, 16, 5, true, true);
   const Sample block = read_samples(blend, 0, 65536, 16);
-  const std::vector<int32_t> bell = Tokenizer(example_model(), "example").encode("\x07");
+  const std::vector<int32_t> bell = SentencePieceTokenizer(example_model(), "example").encode("\x07");
   int from_second = 0;
   for (size_t row = 0; row < block.ids.size(); row += 16) from_second += block.ids[row] == bell.at(0) ? 1 : 0;
   EXPECT_EQ(from_second, 16384);
@@ -223,7 +223,7 @@ TEST_F(LoaderTest, DifferentTokenizersAreRefused) {
   training.files = {scratch_.write("other.txt", example_text(399))};
   training.vocab = 330;  // as large, but not the same
   BuildOptions options = example_build(scratch_, example_documents(5), "second");
-  options.tokenizer = scratch_.write("other.model", Tokenizer::train(training));
+  options.tokenizer = scratch_.write("other.model", train_tokenizer(training));
   build_dataset(options);
   EXPECT_ERROR(Loader({{first, 1}, {options.output, 1}}, 16, 0, true, true), ExitCode::bad_input,
                "different tokenizers: " + first + " (330 tokens");

@@ -106,7 +106,7 @@ TEST(Targets, OfTheHighestVocabulariesNeedWiderTokens) {
 
 TEST(Targets, OfACompletionAreItsTokensAndTheEnd) {
   const Scratch scratch;
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   BuildOptions options;
   options.inputs = {scratch.write("a.jsonl", R"({"prompt": "the tensor runs ", "completion": "over under"})")};
   options.tokenizer = scratch.write("tokenizer.model", example_model());

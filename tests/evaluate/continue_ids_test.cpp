@@ -98,7 +98,7 @@ TEST(ContinueIds, OnlyTheEndTokenEnds) {
 TEST(ContinueIds, WithoutATokenizerTheEndTokenMustBeGiven) {
   const Scratch scratch;
   CheckpointModel model = saved_model(scratch);
-  EXPECT_EQ(vocabulary_of_ids(model, std::nullopt).end_of_document, tokenizer_of(model).end_of_document());
+  EXPECT_EQ(vocabulary_of_ids(model, std::nullopt).end_of_document, tokenizer_of(model)->end_of_document());
   EXPECT_ERROR(vocabulary_of_ids(model, 7), ExitCode::bad_input,
                "--end-of-document 7 is not needed, because the tokenizer of");
   model.content.tokenizer_model.clear();

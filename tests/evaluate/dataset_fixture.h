@@ -14,7 +14,7 @@ namespace shiftron::testing {
 // A dataset of these documents, of which an empty one is its end alone, as no text makes it.
 inline std::string dataset_of(const Scratch& scratch, const std::string& name,
                               const std::vector<std::string>& documents) {
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   const std::string directory = scratch / name;
   std::filesystem::create_directory(directory);
   std::vector<std::vector<int32_t>> rows;

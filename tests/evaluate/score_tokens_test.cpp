@@ -190,7 +190,7 @@ TEST(ScoreTokens, PromptsLeaveRoomForWhatIsMade) {
 }
 
 TEST(ScoreTokens, TheModelsOwnTokenizer) {
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   LineEncoder encoder(tokenizer);
   for (int round = 0; round < 2; ++round) {
     for (const char* text :

@@ -33,7 +33,8 @@ std::vector<Answer> answered(const CheckpointModel& model, int ranks, const std:
   return of_ranks[0];
 }
 
-void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance, const std::string& what) {
+void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance,
+                 const std::string& what) {
   ASSERT_EQ(answers.size(), expected.size()) << what;
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_NEAR(answers[i].log_likelihood, expected[i].log_likelihood, tolerance) << what << ", request " << i;
@@ -50,7 +51,8 @@ TEST(Scorer, AnswersAreAlikeInEveryLayout) {
   const auto expected = answered(model, 1, requests);
   for (const Answer& answer : expected) EXPECT_TRUE(answer.log_likelihood < -3 || answer.log_likelihood == 0);
   EXPECT_TRUE(std::ranges::any_of(expected, [](const Answer& answer) { return answer.text.size() > 6; }));
-  for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
+  for (const auto& [tp, pp, dp] :
+       std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
     model.config.parallel.tp = tp;
     model.config.parallel.pp = pp;
     expect_same(answered(model, tp * pp * dp, requests), expected, 1e-11,
@@ -73,7 +75,7 @@ TEST(Scorer, ATokenizerOfMoreTokensThanTheModelIsRefused) {
 TEST(Scorer, RollingIsTheSumOfItsWindows) {
   const Scratch scratch;
   const CheckpointModel model = saved_model(scratch);
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   const std::string text = "the key and the value";
   ASSERT_LE(tokenizer.encode(text).size(), kLength);
   const auto answers = answered(model, 1, {{.kind = RequestKind::rolling, .context = text}, {.continuation = text}});
@@ -103,7 +105,7 @@ TEST(Scorer, GenerationStops) {
 // Texts of one token that a model generates after many contexts, and how many of them are not greedy when it scores
 // them; `told`: those that were asked.
 int not_greedy(const CheckpointModel& model, const ScorerOptions& options, int& told) {
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   std::vector<Request> prompts, scored;
   for (const char* first : {"the", "key", "value and", "once more", "of which", "a longer", "rest"}) {
     for (const char* last : {" the", " key", " and", " value", " x", " part", " in front", " falls"}) {
@@ -224,7 +226,8 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
       expect_same(scorer.answer(prompts), {expected.end() - static_cast<int64_t>(prompts.size()), expected.end()}, 0,
                   "generated");
       expect_same(scorer.answer(requests), expected, 1e-11, "live");
-      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input, world.rank() == 0 ? "train.sequence_length" : "");
+      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input,
+                   world.rank() == 0 ? "train.sequence_length" : "");
     });
   }
 }
@@ -234,7 +237,7 @@ TEST(Scorer, JournalsAreOfAModelAndItsTargets) {
   const Scratch scratch;
   const CheckpointModel model = saved_model(scratch);
   // Two continuations of one token each: one row is read for both.
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   std::vector<std::string> continuations;
   for (int32_t token = 0; token < tokenizer.vocab_size() && continuations.size() < 2; ++token) {
     const std::string text = tokenizer.text_of(token);

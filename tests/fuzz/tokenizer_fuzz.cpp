@@ -4,12 +4,13 @@
 
 #include "fuzz/input.h"
 #include "interchange/hugging_face_tokenizer.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron::fuzz {
 
 std::string read_input(std::string_view bytes) {
   return refusal_of([&] {
-    const Tokenizer tokenizer(std::string(bytes), "tokenizer.model");
+    const SentencePieceTokenizer tokenizer(std::string(bytes), "tokenizer.model");
     const std::string text = "ab  \xE2\x96\x81</s><0x41>\n\xFF\xEF\xAC\x81" + std::string("\0", 1);
     require(tokenizer.decode(tokenizer.encode(text)) == text, "text survives");
     for (const auto& [name, content] : hugging_face_tokenizer(tokenizer)) {

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
   for (const std::string kind : {"bpe", "unigram"}) {
-    const Tokenizer tokenizer(trained_model(400, 300, kind), kind);
+    const SentencePieceTokenizer tokenizer(trained_model(400, 300, kind), kind);
     const GgufTokenizer found = gguf_tokenizer(tokenizer);
     EXPECT_EQ(found.model, kind == "bpe" ? "llama" : "t5");
     EXPECT_EQ(found.note.empty(), kind == "bpe");
@@ -54,13 +54,13 @@ TEST(GgufTokenizer, ControlTokensCannotBeJoinedOutOfText) {
   TokenizerTraining training;
   training.files = {scratch.write("text.txt", text)};
   training.vocab = 270;
-  std::string model = Tokenizer::train(training);
+  std::string model = train_tokenizer(training);
   const std::string before = std::string("\x0A\x02") + "bb", after = std::string("\x0A\x02") + "s>";
-  EXPECT_EQ(gguf_tokenizer(Tokenizer(model, "trained")).pieces[1], "</s>");
+  EXPECT_EQ(gguf_tokenizer(SentencePieceTokenizer(model, "trained")).pieces[1], "</s>");
   const size_t at = model.find(before);
   ASSERT_NE(at, model.npos);
   model.replace(at, before.size(), after);
-  const Tokenizer tokenizer(model, "joined");
+  const SentencePieceTokenizer tokenizer(model, "joined");
   const GgufTokenizer found = gguf_tokenizer(tokenizer);
   ASSERT_EQ(std::ranges::count(found.pieces, "</") + std::ranges::count(found.pieces, "s>"), 2);
   EXPECT_EQ(found.end_of_document, 1u);
@@ -74,7 +74,7 @@ TEST(GgufTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
     const std::string model = trained_model(400, 300, kind) + piece_field("\r\n", kUserDefined) +
                               piece_field("of it", kUserDefined) +
                               piece_field("\xE2\x96\x81\xE2\x96\x81", kUserDefined);
-    const Tokenizer tokenizer(model, "changed");
+    const SentencePieceTokenizer tokenizer(model, "changed");
     const auto first = static_cast<size_t>(tokenizer.vocab_size() - 3);
     const GgufTokenizer found = gguf_tokenizer(tokenizer);
     EXPECT_EQ(found.pieces[first], "\r\n");  // "\n" is found before
@@ -89,7 +89,7 @@ TEST(GgufTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
 TEST(GgufTokenizer, UnusedPiecesAreNamesThatNoTextBecomes) {
   const std::string model =
       trained_model(400, 300, "unigram") + piece_field("the the", kUnused) + piece_field("Q", kUnused);
-  const GgufTokenizer found = gguf_tokenizer(Tokenizer(model, "changed"));
+  const GgufTokenizer found = gguf_tokenizer(SentencePieceTokenizer(model, "changed"));
   EXPECT_EQ(found.types[300], kNormal);  // with a space, which no text has there
   EXPECT_EQ(found.pieces[301], "[unused 301]");
   EXPECT_EQ(found.types[301], kControl);
@@ -97,7 +97,7 @@ TEST(GgufTokenizer, UnusedPiecesAreNamesThatNoTextBecomes) {
 
 TEST(GgufTokenizer, FaultsNameTheFile) {
   const std::string model = trained_model(400, 300, "bpe");
-  EXPECT_ERROR(gguf_tokenizer(Tokenizer(model + "\x12\x02\x18\x04", "dir/x.model")), ExitCode::bad_input,
+  EXPECT_ERROR(gguf_tokenizer(SentencePieceTokenizer(model + "\x12\x02\x18\x04", "dir/x.model")), ExitCode::bad_input,
                "dir/x.model is a SentencePiece model of type char");
 }
 

@@ -47,7 +47,7 @@ std::string expected_name(const Tokenizer& tokenizer, int32_t id) {
 }
 
 TEST(HuggingFaceTokenizer, NamesEveryTokenOfABpeModelAndItsJoins) {
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   const json model = checked_file(tokenizer).at("model");
   EXPECT_EQ(model.at("type"), "BPE");
   EXPECT_EQ(model.at("unk_token"), "<unk>");
@@ -73,7 +73,7 @@ TEST(HuggingFaceTokenizer, NamesEveryTokenOfABpeModelAndItsJoins) {
 }
 
 TEST(HuggingFaceTokenizer, NamesEveryTokenOfAUnigramModelWithItsScore) {
-  const Tokenizer tokenizer(unigram_model(), "example");
+  const SentencePieceTokenizer tokenizer(unigram_model(), "example");
   const json file = checked_file(tokenizer);
   const json& model = file.at("model");
   EXPECT_EQ(model.at("type"), "Unigram");
@@ -105,7 +105,7 @@ std::vector<std::string> added_tokens(const json& file) {
 }
 
 json file_of(const std::string& model) {
-  return json::parse(hugging_face_tokenizer(Tokenizer(model, "changed")).at("tokenizer.json"));
+  return json::parse(hugging_face_tokenizer(SentencePieceTokenizer(model, "changed")).at("tokenizer.json"));
 }
 
 bool is_cut_at(const json& file, const std::string& character) {
@@ -126,11 +126,11 @@ TEST(HuggingFaceTokenizer, NamesAreCutAtCharactersOfUserDefinedPieces) {
 // Lines are encoded one by one, and with marks for spaces: such pieces are never given here, nor may they be there.
 TEST(HuggingFaceTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
   for (const std::string& model : {example_model(), unigram_model()}) {
-    const auto first = static_cast<size_t>(Tokenizer(model, "example").vocab_size());
+    const auto first = static_cast<size_t>(SentencePieceTokenizer(model, "example").vocab_size());
     const std::string changed = model + piece_field("\r\n", kUserDefined) + piece_field("the token", kUserDefined) +
                                 piece_field("\t\xE2\x96\x81", kUserDefined) + piece_field("\n\n", kNormal, -1) +
                                 piece_field("the", kUserDefined);
-    const Tokenizer tokenizer(changed, "changed");
+    const SentencePieceTokenizer tokenizer(changed, "changed");
     const std::vector<int32_t> text = tokenizer.encode("\r\nthe token\t the\n\n");
     for (const size_t id : {first, first + 1, first + 3}) EXPECT_EQ(std::ranges::count(text, id), 0);
     EXPECT_EQ(std::ranges::count(text, first + 2), 1);
@@ -155,12 +155,14 @@ TEST(HuggingFaceTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
 }
 
 TEST(HuggingFaceTokenizer, RefusesWhatTheFileCannotSay) {
-  const auto with = [](const std::string& fields) { return Tokenizer(example_model() + fields, "changed"); };
+  const auto with = [](const std::string& fields) {
+    return SentencePieceTokenizer(example_model() + fields, "changed");
+  };
   // trainer_spec (field 2) once more, with model_type (field 3) = 3, word; what comes last counts.
   EXPECT_ERROR(hugging_face_tokenizer(with("\x12\x02\x18\x03")), ExitCode::bad_input,
                "changed is a SentencePiece model of type word");
   EXPECT_ERROR(hugging_face_tokenizer(with("\x12\x02\x18\x04")), ExitCode::bad_input, "of type char");
-  ASSERT_FALSE(Tokenizer(example_model(), "example").encode(" t").empty());
+  ASSERT_FALSE(SentencePieceTokenizer(example_model(), "example").encode(" t").empty());
   EXPECT_ERROR(hugging_face_tokenizer(with(piece_field(" t", kControl))), ExitCode::bad_input,
                "changed: piece 330 \" t\" appears twice");
   EXPECT_ERROR(hugging_face_tokenizer(with(piece_field("Q", kControl))), ExitCode::bad_input,
@@ -168,14 +170,14 @@ TEST(HuggingFaceTokenizer, RefusesWhatTheFileCannotSay) {
   // Pieces join to it, and SentencePiece takes it apart again.
   EXPECT_ERROR(hugging_face_tokenizer(with(piece_field("dt", kUnused))), ExitCode::bad_input,
                "changed: piece 330 \"dt\" is marked as unused but takes part");
-  const Tokenizer unigram(unigram_model() + piece_field("a<", kNormal), "changed");
+  const SentencePieceTokenizer unigram(unigram_model() + piece_field("a<", kNormal), "changed");
   EXPECT_ERROR(hugging_face_tokenizer(unigram), ExitCode::bad_input, "appears only in longer pieces");
 }
 
 TEST(HuggingFaceTokenizer, UnusedPiecesKeepTheirNumbers) {
   for (const std::string& model : {example_model(), unigram_model()}) {
     const std::string changed = model + piece_field("Q~Q", kUnused) + piece_field("Q", kUnused, -1);
-    const Tokenizer tokenizer(changed, "changed");
+    const SentencePieceTokenizer tokenizer(changed, "changed");
     const auto first = static_cast<size_t>(tokenizer.vocab_size()) - 2;
     const json file = file_of(changed);
     EXPECT_EQ(added_tokens(file), std::vector<std::string>{"\n"});

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "core/check.h"
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron::python {
 namespace {

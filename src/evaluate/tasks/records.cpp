@@ -12,8 +12,8 @@
 #include "core/json_outline.h"
 #include "core/json_reason.h"
 #include "core/shell_word.h"
-#include "data/utf8.h"
 #include "evaluate/tasks/json_pieces.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

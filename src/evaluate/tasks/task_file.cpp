@@ -10,11 +10,11 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/nearest_name.h"
-#include "data/utf8.h"
 #include "evaluate/tasks/datasets.h"
 #include "evaluate/tasks/records.h"
 #include "evaluate/tasks/task_definition.h"
 #include "evaluate/tasks/text_template.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "core/check.h"
 #include "core/nearest_name.h"
-#include "data/utf8.h"
 #include "evaluate/tasks/python_json.h"
 #include "evaluate/tasks/python_text.h"
 #include "evaluate/tasks/wikitext.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/sentencepiece_algorithm.h"
-#include "data/tokenizer.h"
+#include "tokenizer/sentencepiece_algorithm.h"
+#include "tokenizer/tokenizer.h"
 
 namespace shiftron {
 
@@ -24,8 +24,8 @@ struct SentencePieceModel {
   std::string name;                   // of its file, for messages
 };
 
-// Throws Error(bad_input), naming the piece: malformed fields, another kind of model, or a bpe model in which
-// SentencePiece joins pieces to an unused one and splits that again.
+// Throws Error(bad_input), naming the piece: not a SentencePiece model, malformed fields, another type of model, or a
+// bpe model in which SentencePiece joins pieces to an unused one and splits that again.
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer);
 
 }  // namespace shiftron

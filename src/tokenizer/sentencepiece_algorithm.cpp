@@ -1,7 +1,7 @@
 // Numbers of fields are from sentencepiece_model.proto.
-#include "data/sentencepiece_algorithm.h"
+#include "tokenizer/sentencepiece_algorithm.h"
 
-#include "data/proto_fields.h"
+#include "tokenizer/proto_fields.h"
 
 namespace shiftron {
 

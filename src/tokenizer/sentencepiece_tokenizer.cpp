@@ -1,5 +1,5 @@
 // Tokenizes by a SentencePiece model, with byte tokens wherever the model would not keep the text.
-#include "data/tokenizer.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 
 #include <sentencepiece_processor.h>
 
@@ -8,17 +8,16 @@
 #include <new>
 
 #include "core/check.h"
-#include "core/file.h"
-#include "core/hash.h"
-#include "data/known_words.h"
-#include "data/proto_fields.h"
-#include "data/sentencepiece_algorithm.h"
-#include "data/utf8.h"
+#include "core/foreign_text.h"
+#include "core/shell_word.h"
+#include "tokenizer/known_words.h"
+#include "tokenizer/proto_fields.h"
+#include "tokenizer/sentencepiece_algorithm.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kLargestModel = uint64_t{1} << 30;
 constexpr size_t kLongestLine = 1 << 16;  // bytes given to the model at once; longer lines are cut at a space
 
 std::string with_spaces(const std::string& piece) {
@@ -31,8 +30,9 @@ std::string with_spaces(const std::string& piece) {
   return text.append(piece, from);
 }
 
-// Field numbers of sentencepiece_model.proto: in a model, and in its NormalizerSpec.
-constexpr uint64_t kNormalizer = 3, kDenormalizer = 5, kTable = 2;
+// Field numbers of sentencepiece_model.proto: in a model, in its NormalizerSpec and in a piece; and a type of pieces.
+constexpr uint64_t kPiece = 1, kNormalizer = 3, kDenormalizer = 5, kTable = 2;
+constexpr uint64_t kPieceText = 1, kPieceType = 3, kControlType = 3;
 
 // "<0x41>" → 65; -1 for anything else.
 int byte_of(const std::string& piece) {
@@ -58,6 +58,24 @@ bool has_table(const std::string& model, const std::string& name) {
   return false;
 }
 
+// The number of the control token of that name. Throws Error(bad_input) if the model has none.
+int32_t control_token(const std::string& model, const std::string& name, const std::string& text) {
+  int32_t id = 0;
+  for (ProtoFields fields(model, name); fields.next();) {
+    if (fields.field() != kPiece) continue;
+    std::string_view piece;
+    uint64_t type = 0;
+    for (ProtoFields parts(fields.bytes(), name); parts.next();) {
+      if (parts.field() == kPieceText) piece = parts.bytes();
+      if (parts.field() == kPieceType) type = parts.number();
+    }
+    if (piece == text && type == kControlType) return id;
+    ++id;
+  }
+  throw_bad_input(name, " has no control token \"", printable(text),
+                  "\"; list its tokens with `shiftron tokenizer inspect ", shell_word(name), " --pieces 10`");
+}
+
 // A word is its spaces and what follows up to the next space.
 size_t end_of_word(std::string_view text, size_t begin) {
   const size_t letter = std::min(text.find_first_not_of(' ', begin), text.size());
@@ -78,44 +96,43 @@ bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& 
 
 }  // namespace
 
-Tokenizer::~Tokenizer() = default;
-Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
-Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceTokenizer&&) noexcept = default;
+SentencePieceTokenizer& SentencePieceTokenizer::operator=(SentencePieceTokenizer&&) noexcept = default;
 
-Tokenizer Tokenizer::load(const std::string& path) {
-  return Tokenizer(read_file(path, kLargestModel), path);
-}
-
-Tokenizer::Tokenizer(std::string model_bytes, const std::string& name, const std::string& instead)
-    : name_(name),
-      model_bytes_(std::move(model_bytes)),
-      hash_(to_hex(xxh3_128(model_bytes_))),
+SentencePieceTokenizer::SentencePieceTokenizer(std::string model_bytes, const std::string& name,
+                                               const std::string& advice, const TokenizerSettings& settings)
+    : Tokenizer({kSentencePieceFile, std::move(model_bytes)}, name),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
-  const auto refuse = [&](const char* fault) { throw_bad_input(name, fault, "; ", instead); };
+  const auto refuse = [&](const char* fault) { throw_bad_input(name, fault, "; ", advice); };
+  const std::string& model = file().bytes;
   bool is_message = true, normalises = false;
   try {
-    normalises = has_table(model_bytes_, name);
+    normalises = has_table(model, name);
   } catch (const Error&) {
     is_message = false;
   }
   // An empty message parses as a model without pieces, which crashes the library.
-  if (!is_message || model_bytes_.empty() || !loads(*processor_, model_bytes_)) refuse(" is not a SentencePiece model");
-  read_pieces(instead);
+  if (!is_message || model.empty() || !loads(*processor_, model)) refuse(" is not a SentencePiece model");
+  read_pieces(advice);
+  apply(settings, advice);
   if (normalises) refuse(" changes text: it normalises characters");
-  check_keeps_text(instead);
+  check_keeps_text(advice);
   words_stand_alone_ = words_stand_alone();
 }
 
-void Tokenizer::read_pieces(const std::string& instead) {
+void SentencePieceTokenizer::read_pieces(const std::string& advice) {
   byte_tokens_.fill(-1);
   const int size = processor_->GetPieceSize();
   texts_.resize(static_cast<size_t>(size));
+  is_special_.resize(static_cast<size_t>(size));
   for (int id = 0; id < size; ++id) {
     const std::string& piece = processor_->IdToPiece(id);
-    if (processor_->IsControl(id) || processor_->IsUnknown(id)) continue;
-    if (processor_->IsByte(id)) {
+    if (processor_->IsControl(id) || processor_->IsUnknown(id)) {
+      is_special_[static_cast<size_t>(id)] = true;
+    } else if (processor_->IsByte(id)) {
       const int byte = byte_of(piece);
-      if (byte < 0) throw_bad_input(name_, ": byte token ", id, " has the text ", piece);
+      if (byte < 0) throw_bad_input(name(), ": byte token ", id, " has the text ", piece);
       byte_tokens_[static_cast<size_t>(byte)] = id;
       texts_[static_cast<size_t>(id)] = std::string(1, static_cast<char>(byte));
     } else {
@@ -125,26 +142,41 @@ void Tokenizer::read_pieces(const std::string& instead) {
   }
   const auto missing = std::find(byte_tokens_.begin(), byte_tokens_.end(), -1);
   if (missing != byte_tokens_.end()) {
-    throw_bad_input(name_, " has no token for byte ", missing - byte_tokens_.begin(), ", so some texts would be lost; ",
-                    instead);
+    throw_bad_input(name(), " has no token for byte ", missing - byte_tokens_.begin(),
+                    ", so some texts would be lost; ", advice);
   }
   if (newline_ < 0) newline_ = byte_tokens_['\n'];
-  end_of_document_ = processor_->eos_id();
-  if (end_of_document_ < 0 || end_of_document_ >= size || !processor_->IsControl(end_of_document_)) {
-    throw_bad_input(name_, " has no </s> token to end documents with; ", instead);
+}
+
+void SentencePieceTokenizer::apply(const TokenizerSettings& settings, const std::string& advice) {
+  settings_ = settings;
+  if (settings_.special_text) {
+    throw_bad_input(name(), " is a SentencePiece model, in which names of special tokens are always text");
+  }
+  const auto is_control = [&](int id) {
+    return id >= 0 && id < processor_->GetPieceSize() && processor_->IsControl(id);
+  };
+  if (settings_.end_of_document < 0) {
+    settings_.end_of_document = processor_->eos_id();
+    if (!is_control(settings_.end_of_document)) {
+      throw_bad_input(name(), " has no </s> token to end documents with; ", advice);
+    }
+  }
+  for (const int32_t id : {settings_.end_of_document, settings_.beginning_of_document}) {
+    if (id >= 0 && !is_control(id)) throw_bad_input(name(), ": token ", id, " is not one of its control tokens");
   }
 }
 
-void Tokenizer::check_keeps_text(const std::string& instead) const {
+void SentencePieceTokenizer::check_keeps_text(const std::string& advice) const {
   for (const std::string text : {"a", " a", "a  b ", "  ", "\xEF\xAC\x81", "e\xCC\x81", "\xEF\xBC\xA1"}) {
     std::vector<int> ids;
-    if (!processor_->Encode(text, &ids).ok()) throw_bad_input(name_, " cannot encode \"", text, "\"");
+    if (!processor_->Encode(text, &ids).ok()) throw_bad_input(name(), " cannot encode \"", text, "\"");
     std::string kept;
     for (const int id : ids) kept += text_of(id);
     kept = with_spaces(kept);  // a model without a piece for the space writes the bytes of its mark
     if (kept != text) {
-      throw_bad_input(name_, " changes text (\"", text, "\" becomes \"", kept,
-                      "\"): it adds or folds spaces or normalises characters; ", instead);
+      throw_bad_input(name(), " changes text (\"", text, "\" becomes \"", kept,
+                      "\"): it adds or folds spaces or normalises characters; ", advice);
     }
   }
 }
@@ -152,8 +184,8 @@ void Tokenizer::check_keeps_text(const std::string& instead) const {
 // A bpe model joins neighbours, the best pair first; text elsewhere does not matter. So words end where no piece
 // reaches across: before a space that follows something else. Unigram models compare sums of scores, whose rounding
 // depends on the text before.
-bool Tokenizer::words_stand_alone() const {
-  if (algorithm_of(model_bytes_, name_) != SentencePieceAlgorithm::bpe) return false;
+bool SentencePieceTokenizer::words_stand_alone() const {
+  if (algorithm_of(file().bytes, name()) != SentencePieceAlgorithm::bpe) return false;
   for (int id = 0; id < processor_->GetPieceSize(); ++id) {
     const std::string& text = texts_[static_cast<size_t>(id)];
     if (std::isnan(processor_->GetScore(id))) return false;       // sorts both before and after others
@@ -163,8 +195,8 @@ bool Tokenizer::words_stand_alone() const {
   return true;
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::function<void(size_t)>& notify,
-                                       KnownWords* known) const {
+std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text, const std::function<void(size_t)>& notify,
+                                                    KnownWords* known) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3 + 8);
   for (size_t begin = 0; begin < text.size();) {  // newlines are tokens of their own, so lines are independent
@@ -182,8 +214,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::functio
 }
 
 // Splits off what the model cannot keep: invalid UTF-8, NUL and the character that it uses for spaces.
-void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens,
-                            const std::function<void(size_t)>& notify, KnownWords* known) const {
+void SentencePieceTokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens,
+                                         const std::function<void(size_t)>& notify, KnownWords* known) const {
   size_t start = 0;
   size_t at = 0;
   size_t last_space = 0;
@@ -209,13 +241,14 @@ void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens,
   flush(text.size());
 }
 
-bool Tokenizer::are_bytes_of_a_space(std::span<const int> ids) const {
+bool SentencePieceTokenizer::are_bytes_of_a_space(std::span<const int> ids) const {
   if (ids.size() < kSpaceMark.size()) return false;
   return std::equal(kSpaceMark.begin(), kSpaceMark.end(), ids.begin(),
                     [this](char byte, int id) { return byte_tokens_[static_cast<uint8_t>(byte)] == id; });
 }
 
-void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens, KnownWords* known) const {
+void SentencePieceTokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens,
+                                          KnownWords* known) const {
   const size_t before = tokens.size();
   const bool kept =
       known != nullptr && words_stand_alone_ ? encode_by_words(text, tokens, *known) : encode_by_model(text, tokens);
@@ -224,7 +257,8 @@ void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens
   for (const char byte : text) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
 }
 
-bool Tokenizer::encode_by_words(std::string_view text, std::vector<int32_t>& tokens, KnownWords& known) const {
+bool SentencePieceTokenizer::encode_by_words(std::string_view text, std::vector<int32_t>& tokens,
+                                             KnownWords& known) const {
   for (size_t begin = 0; begin < text.size();) {
     const std::string_view word = text.substr(begin, end_of_word(text, begin) - begin);
     begin += word.size();
@@ -239,7 +273,7 @@ bool Tokenizer::encode_by_words(std::string_view text, std::vector<int32_t>& tok
   return true;
 }
 
-bool Tokenizer::encode_by_model(std::string_view text, std::vector<int32_t>& tokens) const {
+bool SentencePieceTokenizer::encode_by_model(std::string_view text, std::vector<int32_t>& tokens) const {
   std::vector<int> ids;
   bool kept = processor_->Encode(absl::string_view(text.data(), text.size()), &ids).ok();
   size_t at = 0;
@@ -258,22 +292,37 @@ bool Tokenizer::encode_by_model(std::string_view text, std::vector<int32_t>& tok
   return kept && at == text.size();
 }
 
-std::string Tokenizer::decode(const std::vector<int32_t>& tokens) const {
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
-  for (const int32_t token : tokens) text += text_of(token);
+  for (const int32_t id : ids) text += text_of(id);
   return text;
 }
 
-const std::string& Tokenizer::text_of(int32_t token) const {
-  if (token < 0 || token >= vocab_size()) {
-    throw_bad_input("token ", token, " is not within the vocabulary of ", vocab_size());
-  }
-  return texts_[static_cast<size_t>(token)];
+std::string SentencePieceTokenizer::piece(int32_t id) const {
+  text_of(id);
+  return processor_->IdToPiece(id);
 }
 
-std::string Tokenizer::piece(int32_t token) const {
-  text_of(token);
-  return processor_->IdToPiece(token);
+bool recognises_sentencepiece(const std::string& bytes) {
+  constexpr char kPieceTag = '\x0A';  // which is also a line feed, with which a JSON file may begin
+  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  return bytes.starts_with(kPieceTag) && (first == std::string::npos || bytes[first] != '{');
+}
+
+std::unique_ptr<Tokenizer> make_sentencepiece(std::string bytes, const TokenizerSettings& settings,
+                                              const std::string& name, const std::string& advice) {
+  return std::make_unique<SentencePieceTokenizer>(std::move(bytes), name, advice, settings);
+}
+
+std::unique_ptr<Tokenizer> load_sentencepiece(std::string bytes, const std::string& path, const TokenizerChoice& choice,
+                                              const std::string& advice) {
+  TokenizerSettings settings;
+  settings.special_text = choice.special_text;
+  if (choice.end_of_document) settings.end_of_document = control_token(bytes, path, *choice.end_of_document);
+  if (choice.beginning_of_document && *choice.beginning_of_document != kNoToken) {
+    settings.beginning_of_document = control_token(bytes, path, *choice.beginning_of_document);
+  }
+  return std::make_unique<SentencePieceTokenizer>(std::move(bytes), path, advice, settings);
 }
 
 }  // namespace shiftron

@@ -1,5 +1,5 @@
 // Checks whole texts by utf8_length().
-#include "data/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 

@@ -1,12 +1,13 @@
 // Numbers of fields and types are from sentencepiece_model.proto.
-#include "data/sentencepiece_model.h"
+#include "tokenizer/sentencepiece_model.h"
 
 #include <algorithm>
 #include <set>
 
 #include "core/check.h"
-#include "data/proto_fields.h"
-#include "data/utf8.h"
+#include "tokenizer/proto_fields.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {
@@ -78,11 +79,12 @@ void refuse_joins_of_unused(const SentencePieceModel& model, const std::vector<s
 }  // namespace
 
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
+  if (tokenizer.file().name != kSentencePieceFile) throw_bad_input(tokenizer.name(), " is not a SentencePiece model");
   SentencePieceModel model;
   model.name = tokenizer.name();
-  model.algorithm = algorithm_of(tokenizer.model_bytes(), tokenizer.name());
+  model.algorithm = algorithm_of(tokenizer.file().bytes, tokenizer.name());
   std::vector<size_t> marked;  // as unused, in the file
-  for (ProtoFields fields(tokenizer.model_bytes(), tokenizer.name()); fields.next();) {
+  for (ProtoFields fields(tokenizer.file().bytes, tokenizer.name()); fields.next();) {
     if (fields.field() == 1) {
       const size_t id = model.pieces.size();
       bool is_marked = false;

@@ -1,5 +1,5 @@
 // Words whose tokens are known are encoded as the model encodes the whole text.
-#include "data/known_words.h"
+#include "tokenizer/known_words.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,8 @@
 #include <random>
 #include <set>
 
-#include "fixture.h"
+#include "data/fixture.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron {
 namespace {
@@ -35,14 +36,14 @@ size_t expect_same(const Tokenizer& tokenizer, const std::vector<std::string>& t
 }
 
 TEST(KnownWords, AreThoseOfTheText) {
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   EXPECT_EQ(expect_same(tokenizer, {"the tensor", " the tensor", "the  tensor\nthe "}), 5u);  // the trailing space too
   const std::string longest(KnownWords::kLongest, 'x');
   EXPECT_EQ(expect_same(tokenizer, {longest + "x", longest, longest}), 1u);
 }
 
 TEST(KnownWords, AreForgottenWhenThereAreTooMany) {
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   for (const size_t most : {1, 2, 7}) {
     EXPECT_GT(expect_same(tokenizer, {example_text(30), example_text(50)}, most), 0u);
   }
@@ -71,7 +72,7 @@ TEST(KnownWords, ChangeNoTokens) {
   int with_words = 0, models = 0;
   for (const std::string_view letters : {"AB", "ABC", "AB "}) {
     for (int model = 0; model < 100; ++model, ++models) {
-      const Tokenizer tokenizer(random_model(random, letters), "random");
+      const SentencePieceTokenizer tokenizer(random_model(random, letters), "random");
       std::vector<std::string> texts;  // D has no piece
       for (int text = 0; text < 20; ++text) texts.push_back(random_text(random, "AAABBBCC  D\n", random() % 60));
       with_words += expect_same(tokenizer, texts) > 0;
@@ -86,13 +87,13 @@ TEST(KnownWords, ChangeNoTokens) {
 TEST(KnownWords, AreNoneWhereOthersDecide) {
   for (const std::string& piece : {piece_field("q\xE2", kUserDefined), piece_field("q\xE2\x96", kUserDefined),
                                    piece_field("AB", kNormal, std::nanf(""))}) {
-    const Tokenizer tokenizer(example_model() + piece, "model");
+    const SentencePieceTokenizer tokenizer(example_model() + piece, "model");
     EXPECT_EQ(expect_same(tokenizer, {"q the", "AB the"}), 0u);
   }
 }
 
 TEST(KnownWords, OfManyTokensAreFewer) {
-  const Tokenizer tokenizer(example_model(), "example");
+  const SentencePieceTokenizer tokenizer(example_model(), "example");
   std::vector<std::string> texts;
   for (int i = 0; i < 80; ++i) texts.push_back(std::string(40, static_cast<char>('A' + i % 26)) + std::to_string(i));
   EXPECT_LE(expect_same(tokenizer, texts, 90), 18u);  // 8 · 90 tokens
@@ -100,9 +101,9 @@ TEST(KnownWords, OfManyTokensAreFewer) {
 
 // Scores of a long text are rounded, so that the better one of two ways is another than alone.
 TEST(KnownWords, AreNoneWhereScoresAreSummed) {
-  const Tokenizer tokenizer(trained_model(200, 310, "unigram") + piece_field("A", kNormal, -5) +
-                                piece_field("B", kNormal, -5) + piece_field("AB", kNormal, -10.00001f),
-                            "unigram");
+  const SentencePieceTokenizer tokenizer(trained_model(200, 310, "unigram") + piece_field("A", kNormal, -5) +
+                                             piece_field("B", kNormal, -5) + piece_field("AB", kNormal, -10.00001f),
+                                         "unigram");
   std::string text = "AB";
   for (int i = 0; i < 300; ++i) text += " the AB";
   EXPECT_EQ(expect_same(tokenizer, {text}), 0u);

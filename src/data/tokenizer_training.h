@@ -1,0 +1,30 @@
+// Makes a tokenizer from text and JSONL files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tokenizer/tokenizer.h"
+
+namespace shiftron {
+
+constexpr double kLeastCoverage = 0.98;  // of characters, by SentencePiece
+
+struct TokenizerTraining {
+  std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
+  int64_t vocab = 0;                          // tokens, including the 256 bytes, newline, end of document and unknown
+  std::string kind = "bpe";                   // or "unigram"
+  std::string document_separator;             // of text files, not part of the text; empty = none
+  std::string text_key = "text";              // of JSONL lines
+  double character_coverage = 0.9995;         // share of the characters that get a token; others are written as bytes
+  uint64_t sample_bytes = uint64_t{1} << 29;  // if there is more text, an evenly spread part of about this size is used
+  bool quiet = true;                          // suppresses the trainer's own log
+};
+
+// Returns a SentencePiece model's bytes. Equal inputs give equal bytes. Throws Error(bad_input): file missing, no text,
+// vocab too large or too small for the text, no threads. If a thread of the library runs out of memory, the process
+// ends by std::terminate.
+std::string train_tokenizer(const TokenizerTraining& training);
+
+}  // namespace shiftron
