@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/documents.h"
+
 namespace sentencepiece {
 class SentencePieceProcessor;
 }
@@ -23,6 +25,8 @@ constexpr double kLeastCoverage = 0.98;  // of characters, by SentencePiece
 
 struct TokenizerTraining {
   std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
+  std::vector<InputFile> recognised;          // the same files, if they have been recognised before: a pipe can be once
+  uint64_t skip_bad = 0;                      // so many broken lines of JSONL may be left out
   int64_t vocab = 0;                          // tokens, including the 256 bytes, newline, end of document and unknown
   std::string kind = "bpe";                   // or "unigram"
   std::string document_separator;             // of text files, not part of the text; empty = none
@@ -30,6 +34,14 @@ struct TokenizerTraining {
   double character_coverage = 0.9995;         // share of the characters that get a token; others are written as bytes
   uint64_t sample_bytes = uint64_t{1} << 29;  // if there is more text, an evenly spread part of about this size is used
   bool quiet = true;                          // suppresses the trainer's own log
+};
+
+// What was found in the text.
+struct TokenizerText {
+  uint64_t foreign_bytes = 0;        // NUL or invalid UTF-8: between sentences, they train nothing
+  uint64_t replaced_surrogates = 0;  // became U+FFFD
+  uint64_t bad_lines = 0;            // left out
+  std::vector<std::string> first_bad{};
 };
 
 inline const std::string kTrainTokenizer = "make one with `shiftron tokenizer train`";
@@ -40,7 +52,7 @@ class Tokenizer {
   // Returns the model's bytes. Equal inputs give equal bytes. Throws Error(bad_input): file missing, no text, vocab too
   // large or too small for the text, no threads. If a thread of the library runs out of memory, the process ends by
   // std::terminate.
-  static std::string train(const TokenizerTraining& training);
+  static std::string train(const TokenizerTraining& training, TokenizerText* text = nullptr);
 
   // From a model file. Throws Error(bad_input) if it is not a model, lacks byte tokens or an end-of-document token, or
   // changes text (adds a space in front, folds spaces, normalises characters).
