@@ -29,7 +29,7 @@ struct ByteSource::Ahead {
 };
 
 ByteSource::ByteSource(const std::string& path, Packing packing, const std::shared_ptr<OpenedStream>& stream)
-    : path_(path), packing_(packing) {
+    : path_(path), is_stream_(stream != nullptr), packing_(packing) {
   if (stream == nullptr) {
     file_ = FileDescriptor::open_for_reading(path);
     file_.expect_front_to_back();
@@ -92,8 +92,9 @@ bool ByteSource::read_packed() {
 }
 
 void ByteSource::throw_damaged(const std::string& reason) const {
-  throw_bad_input(path_, " is damaged: ", reason, " at byte ", raw_read_ - packed_.size() + used_,
-                  "; fetch it again (`", tester_of(packing_), " ", shell_word(path_), "` tests it)");
+  throw_bad_input(
+      path_, " is damaged: ", reason, " at byte ", raw_read_ - packed_.size() + used_, "; fetch it again",
+      is_stream_ ? "" : detail::concatenate(" (`", tester_of(packing_), " ", shell_word(path_), "` tests it)"));
 }
 
 size_t ByteSource::unpack_some(char* data, size_t bytes) {

@@ -43,6 +43,7 @@ class ByteSource {
   [[noreturn]] void throw_damaged(const std::string& reason) const;
 
   std::string path_;
+  bool is_stream_;
   FileDescriptor file_;
   std::string begin_;  // of a stream; what is left of it
   std::atomic<uint64_t> raw_read_ = 0;

@@ -94,14 +94,14 @@ std::string model_with(const std::vector<std::string>& names) {
   return model;
 }
 
-// Encodes a line; special ids as such, others as their text; targets as the same or "~".
+// Encodes a line; special tokens as «name», others as their text; targets as the same or "~".
 std::string encoded(const Tokenizer& tokenizer, ChatTemplate chat, const std::string& line) {
   KnownWords known;
   ChatEncoder::Counts counts;
   const TokenDocument document = ChatEncoder(chat, tokenizer).encode(line, "a:1", known, counts);
   const auto name = [&](int32_t token) {
     return token == kNotCounted               ? "~"
-           : tokenizer.text_of(token).empty() ? tokenizer.piece(token)
+           : tokenizer.text_of(token).empty() ? "«" + tokenizer.piece(token) + "»"
                                               : tokenizer.text_of(token);
   };
   std::string ids, targets;
@@ -118,14 +118,12 @@ TEST(Chat, WhatTheAssistantSaysIsTheTarget) {
       R"({"role": "user", "content": ""}]})";
   const std::string text = encoded(tokenizer, ChatTemplate::chatml, line);
   const size_t bar = text.find(" | ");
-  EXPECT_EQ(
-      text.substr(0, bar),
-      "<|im_start|>user\nXY<|im_end|>\n<|im_start|>assistant\nZ<|im_end|>Q<|im_end|>\n<|im_start|>user\n<|im_end|>\n");
+  EXPECT_EQ(text.substr(0, bar),
+            "«<|im_start|>»user\nXY«<|im_end|>»\n«<|im_start|>»assistant\nZ<|im_end|>Q«<|im_end|>»\n"
+            "«<|im_start|>»user\n«<|im_end|>»\n");
   std::string targets = text.substr(bar + 3);
   std::erase(targets, '~');
-  // Of the text in the message each letter is a token of bytes or more; then the special token, once.
-  EXPECT_EQ(targets.substr(0, 1), "Z");
-  EXPECT_TRUE(targets.ends_with("Q<|im_end|>")) << targets;
+  EXPECT_EQ(targets, "Z<|im_end|>Q«<|im_end|>»");
 }
 
 TEST(Chat, TheTokenThatEndsDocumentsIsAddedOnce) {
@@ -133,8 +131,8 @@ TEST(Chat, TheTokenThatEndsDocumentsIsAddedOnce) {
   const Tokenizer tokenizer(model_with({"<s>"}), "model");
   const std::string one = R"({"messages": [{"role": "user", "content": "X"}, {"role": "assistant", "content": "Z"}]})";
   const std::string text = encoded(tokenizer, ChatTemplate::llama2, one);
-  EXPECT_EQ(text.substr(0, text.find(" | ")), "<s>[INST] X [/INST] Z ");
-  EXPECT_TRUE(text.ends_with("</s>")) << text;  // counted, after the answer
+  EXPECT_EQ(text.substr(0, text.find(" | ")), "«<s>»[INST] X [/INST] Z ");
+  EXPECT_TRUE(text.ends_with("«</s>»")) << text;  // counted, after the answer
   const std::string two =
       R"({"messages": [{"role": "user", "content": "X"}, {"role": "assistant", "content": "Z"}, {"role": "user", "content": "X"}]})";
   EXPECT_ERROR(encoded(tokenizer, ChatTemplate::llama2, two), ExitCode::bad_input,
