@@ -11,6 +11,7 @@
 #include "data/buckets.h"
 #include "data/build_directory.h"
 #include "data/dataset.h"
+#include "data/duplicates.h"
 
 namespace shiftron {
 namespace {
@@ -127,8 +128,9 @@ struct DatasetWriter::Implementation {
   std::vector<std::string> parts;
   BuildDirectory directory;
   std::vector<DocumentBuckets> buckets;  // of each part
-  uint64_t number = 0;                   // documents added
-  std::string first;                     // where the first one came from
+  std::optional<DuplicateFinder> duplicates;
+  uint64_t number = 0;  // documents added
+  std::string first;    // where the first one came from
   bool has_targets = false;
 
   Implementation(const DatasetOutput& given, const TokenVocabulary& tokens, const std::string& request,
@@ -137,8 +139,8 @@ struct DatasetWriter::Implementation {
         vocabulary(tokens),
         source(std::move(from)),
         ordered_documents(ordered),
-        parts(given.validation_fraction > 0 ? std::vector<std::string>{"train", "validation"}
-                                            : std::vector<std::string>{""}),
+        parts(given.validation_fraction > 0 || given.has_validation ? std::vector<std::string>{"train", "validation"}
+                                                                    : std::vector<std::string>{""}),
         directory(given.output, parts, request) {}
 
   // Of the document that is being added.
@@ -161,6 +163,9 @@ DatasetWriter::DatasetWriter(const DatasetOutput& options, const TokenVocabulary
   const size_t count = std::clamp<size_t>(input_bytes / kBucketInput + 1, 1, kMostBuckets);
   for (const std::string& part : implementation_->parts) {
     implementation_->buckets.emplace_back(implementation_->directory.work(part), count);
+  }
+  if (options.deduplicate) {
+    implementation_->duplicates.emplace(implementation_->directory.work(implementation_->parts[0]), count);
   }
 }
 
@@ -237,7 +242,26 @@ void DatasetWriter::add(const TokenDocument& document) {
                     has_targets ? " has none" : " has them",
                     "; give them in all documents or in none, or build two datasets (data.train takes several)");
   }
-  self.buckets[document.is_validation ? 1 : 0].add(self.key(), document.ids, document.text_bytes, document.targets);
+  const uint32_t part = document.is_validation ? 1 : 0;
+  const DocumentBuckets::Place place =
+      self.buckets[part].add(self.key(), document.ids, document.text_bytes, document.targets);
+  if (self.duplicates) {
+    self.duplicates->add(document.content, {self.number, part, static_cast<uint32_t>(place.bucket), place.first});
+  }
+}
+
+int64_t DatasetWriter::remove_duplicates() {
+  Implementation& self = *implementation_;
+  if (!self.duplicates) return 0;
+  const int64_t removed = self.duplicates->find([&](const DuplicateFinder::Document& document) {
+    self.buckets[document.part].leave_out({document.bucket, document.first});
+  });
+  self.duplicates.reset();
+  for (DocumentBuckets& part : self.buckets) {
+    part.finish();
+    part.finish_leaving_out();
+  }
+  return removed;
 }
 
 // What a killed build finished; checks that it is complete.
@@ -260,6 +284,10 @@ void DatasetWriter::Implementation::check_parts(const Words& words) const {
   if (documents == 0) throw_bad_input(words.nothing);
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].documents() > 0) continue;
+    if (options.has_validation) {
+      throw_bad_input("none of the ", documents, " documents is in the ", i == 0 ? "training" : "validation", " part",
+                      words.nothing_in);
+    }
     throw_bad_input("none of the ", documents, " documents falls into the ", i == 0 ? "training" : "validation",
                     " part at --validation-fraction ", options.validation_fraction, "; change it", words.too_few);
   }

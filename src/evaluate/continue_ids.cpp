@@ -50,7 +50,7 @@ struct PromptLine {
 // The lines that are not blank, and whether they are JSON.
 std::pair<std::vector<PromptLine>, bool> lines_of(const std::string& path) {
   const bool is_stdin = path == kStdin;
-  const bool is_json = !is_stdin && recognise_inputs({path}).at(0).kind == InputKind::jsonl;
+  const bool is_json = !is_stdin && kind_of_file(path) == InputKind::jsonl;
   const std::string name = is_stdin ? "stdin" : path;
   std::istringstream file(is_stdin ? std::string() : read_file(path));
   std::istream& stream = is_stdin ? std::cin : file;
@@ -80,12 +80,13 @@ std::vector<std::string> read_text_prompts(const std::string& path) {
       prompts.push_back(text);
       continue;
     }
-    const nlohmann::json object = json_object(text, where);
+    const JsonLine object(text, where);
     const auto prompt = object.find(kPrompt);
-    if (prompt == object.end() || !prompt->is_string()) {
+    if (!prompt || !prompt->starts_with('"')) {
       throw_bad_input(where, ": no text \"", kPrompt, "\"; each line of JSONL must be {\"", kPrompt, "\": \"...\"}");
     }
-    prompts.push_back(prompt->get<std::string>());
+    uint64_t replaced = 0;
+    prompts.push_back(object.text(kPrompt, replaced));
   }
   return prompts;
 }

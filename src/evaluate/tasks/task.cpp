@@ -174,8 +174,7 @@ std::vector<Record> read_file_of(const TaskDefinition& task, const std::string& 
   const std::string ending = std::filesystem::path(path).extension();
   if (ending == ".csv") return read_csv_records(path);
   if (task.kind == TaskKind::rolling) {
-    return recognise_inputs({path}).at(0).kind == InputKind::text ? std::vector<Record>{read_text(path)}
-                                                                  : read_jsonl(path);
+    return kind_of_file(path) == InputKind::text ? std::vector<Record>{read_text(path)} : read_jsonl(path);
   }
   if (ending == ".txt" || ending == ".md") return read_lines(path);
   return read_jsonl(path);
