@@ -11,6 +11,7 @@
 #include "core/foreign_text.h"
 #include "core/shell_word.h"
 #include "data/json_line.h"
+#include "data/token_files/format.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -193,6 +194,7 @@ InputFile recognise(const std::string& path) {
                     ending.empty() ? foreign.advice + shell_word(path)
                                    : "unpack it first: " + unpack_command(foreign.advice, ending, path));
   }
+  refuse_tokens_as_text(path, begin);
   begin.erase(0, byte_order_mark(begin));
   const std::string ending = lower_ending(path);
   if (ending == ".jsonl" || ending == ".ndjson") {

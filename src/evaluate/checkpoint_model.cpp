@@ -35,6 +35,16 @@ Tokenizer tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes, con
   return tokenizer;
 }
 
+std::optional<Tokenizer> usable_tokenizer(const std::string& bytes, const std::string& name) {
+  if (bytes.empty()) return std::nullopt;
+  try {
+    return Tokenizer(bytes, name);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    return std::nullopt;
+  }
+}
+
 Tokenizer tokenizer_of(const CheckpointModel& model) {
   if (model.content.tokenizer_model.empty()) {
     const SavedState state = saved_state(model.content.state_json, model.directory);
