@@ -44,7 +44,7 @@ CommandOption files_option(const std::string& name, const std::string& help) {
   return option;
 }
 
-std::vector<CommandOption> import_options() {
+std::vector<CommandOption> token_import_options() {
   CommandOption inputs =
       required(files_option("input", "files of tokens; of Megatron-LM the .bin, the .idx or the prefix"));
   inputs.bare = true;
@@ -73,7 +73,7 @@ std::vector<CommandOption> import_options() {
           json_flag()};
 }
 
-void read_vocabulary(const CommandLine& line, TokenImport& import) {
+void read_token_vocabulary(const CommandLine& line, TokenImport& import) {
   import.tokenizer = line.text("tokenizer");
   for (const char* name : {"vocab", "end-of-document"}) {
     if (line.has(name) && line.has("tokenizer")) {
@@ -98,7 +98,7 @@ std::string files_text(const std::vector<TokenFile>& files) {
   return text;
 }
 
-void report_import(const CommandLine& line, const TokenImportResult& result) {
+void report_token_import(const CommandLine& line, const TokenImportResult& result) {
   const DocumentCounts& counts = result.counts;
   if (line.has("json")) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
@@ -133,7 +133,7 @@ int import_data(const CommandLine& line) {
   import.format = line.text("format");
   import.element = element_of(line);
   if (line.has("targets")) import.masks = line.texts("targets");
-  read_vocabulary(line, import);
+  read_token_vocabulary(line, import);
   import.output = line.text("output");
   import.shuffle = line.has("shuffle");
   import.seed = static_cast<uint64_t>(line.integer("shuffle"));
@@ -144,11 +144,11 @@ int import_data(const CommandLine& line) {
   if (const std::string warning = repeated_inputs(import.inputs); !warning.empty()) {
     print_to_stderr("data import: warning: " + warning);
   }
-  import_tokens(import, {}, [&](const TokenImportResult& result) { report_import(line, result); });
+  import_tokens(import, {}, [&](const TokenImportResult& result) { report_token_import(line, result); });
   return 0;
 }
 
-std::vector<CommandOption> export_options() {
+std::vector<CommandOption> token_export_options() {
   CommandOption format = required(text_option("format", "megatron", "Megatron-LM's .bin and .idx"));
   format.choices = {"megatron"};
   return {
@@ -181,10 +181,10 @@ int export_data(const CommandLine& line) {
 std::vector<Command> token_file_commands() {
   return {
       {"data", "import", "makes a dataset from token files of other programs",
-       "FILE... --vocab N --end-of-document I --output DIR", import_options(), false, import_data,
+       "FILE... --vocab N --end-of-document I --output DIR", token_import_options(), false, import_data,
        "shiftron data import gpt_text_document.bin --vocab 50257 --end-of-document 50256 --output data"},
       {"data", "export", "writes a dataset as token files of another program", "DIR --format megatron --output PREFIX",
-       export_options(), false, export_data, "shiftron data export data --format megatron --output tokens"}};
+       token_export_options(), false, export_data, "shiftron data export data --format megatron --output tokens"}};
 }
 
 }  // namespace shiftron::cli

@@ -195,9 +195,10 @@ ShardRecord ShardWriter::finish() {
   }
   file_.close();
   FileDescriptor file = FileDescriptor::open_for_reading(path_);
-  file.sync();
+  file.start_writing();  // meanwhile the bytes are hashed
   record.bytes = file.size();
   record.xxh3_128 = file_hash(file, record.bytes);
+  file.sync();
   return record;
 }
 

@@ -157,6 +157,9 @@ TEST(TokenFormats, Datatroves) {
   EXPECT_FAULT("document 1 ends at token 3, but begins at 4", path);
   scratch.write("x.ds.index", ends.substr(0, 12));
   EXPECT_FAULT("not 8 for each document", path);
+  scratch.write("x.ds", "");
+  scratch.write("x.ds.index", "");
+  EXPECT_EQ(open_token_file(path, "", {}).tokens, 0u);
   std::filesystem::remove(scratch / "x.ds.index");
   EXPECT_FAULT("needs its .idx next to it, datatrove's .ds its .ds.index", path);
 }

@@ -29,7 +29,7 @@ Row many_ids(size_t count) {
     state = state * 1664525u + 1013904223u;
     const bool is_long = (state >> 8) % 50 == 0;
     const size_t length = (state >> 16) % (is_long ? 100'000 : 700);
-    for (size_t i = 0; i < length; ++i) ids.push_back(static_cast<int32_t>((state >> 7) + i * i) % kLast);
+    for (size_t i = 0; i < length; ++i) ids.push_back(static_cast<int32_t>(((state >> 7) + i * i) % kLast));
     ids.push_back(kLast);
   }
   ids.resize(count);

@@ -4,7 +4,6 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/foreign_text.h"
-#include "data/token_files/format.h"
 #include "data/token_files/windowed_file.h"
 
 namespace shiftron {
@@ -72,6 +71,8 @@ TokenFile open_datatrove(const std::string& path, std::optional<TokenElement> el
   const std::string index = file.path + ".index", loss = file.path + ".loss";
   const uint64_t bytes = FileDescriptor::open_for_reading(file.path).size();
   const FileDescriptor ends = FileDescriptor::open_for_reading(index);
+  file.files = {file.path, index};
+  if (bytes == 0 && ends.size() == 0) return file;  // of a worker that had no document
   if (ends.size() == 0 || ends.size() % sizeof(uint64_t) != 0) {
     throw_bad_input(index, " has ", ends.size(), " bytes, not 8 for each document", kDatatroveAdvice);
   }
@@ -88,7 +89,6 @@ TokenFile open_datatrove(const std::string& path, std::optional<TokenElement> el
   file.ends = [index, documents = ends.size() / sizeof(uint64_t), tokens = last] {
     return std::make_unique<DatatroveEnds>(index, documents, tokens);
   };
-  file.files = {file.path, index};
   if (name_exists(loss)) {
     const uint64_t masks = FileDescriptor::open_for_reading(loss).size();
     if (masks != last) throw_bad_input(loss, " has ", masks, " bytes for ", last, " tokens", kDatatroveAdvice);

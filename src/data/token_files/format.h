@@ -30,7 +30,4 @@ TokenFile open_token_file(const std::string& path, const std::string& format, st
 // tokens, or is named as such files are and holds zero bytes, which texts do not.
 void refuse_tokens_as_text(const std::string& path, std::string_view begin);
 
-// For formats that state the type: throws Error(bad_input) if `element` is given.
-void refuse_element(const std::string& path, const char* format, std::optional<TokenElement> element);
-
 }  // namespace shiftron

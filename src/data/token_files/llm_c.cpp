@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/file.h"
-#include "data/token_files/format.h"
 
 namespace shiftron {
 namespace {

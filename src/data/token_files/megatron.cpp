@@ -7,7 +7,6 @@
 
 #include "core/check.h"
 #include "core/file.h"
-#include "data/token_files/format.h"
 #include "data/token_files/windowed_file.h"
 
 namespace shiftron {

@@ -7,7 +7,6 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/foreign_text.h"
-#include "data/token_files/format.h"
 
 namespace shiftron {
 namespace {

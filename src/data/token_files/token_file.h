@@ -39,4 +39,7 @@ struct TokenFile {
   std::vector<std::string> files = {};  // all that are read
 };
 
+// For formats that state the type: throws Error(bad_input) if `element` is given.
+void refuse_element(const std::string& path, const char* format, std::optional<TokenElement> element);
+
 }  // namespace shiftron
