@@ -11,6 +11,7 @@
 #include "data/buckets.h"
 #include "data/build_directory.h"
 #include "data/dataset.h"
+#include "data/shard_sealing.h"
 
 namespace shiftron {
 namespace {
@@ -63,8 +64,9 @@ std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard
 std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header,
                                       const std::vector<ShardPlan>& plan, const std::string& directory,
                                       Progress& progress) {
-  std::vector<ShardRecord> records;
+  ShardSealing shards;
   std::unique_ptr<ShardWriter> writer;
+  std::string path;
   ShardPlan left;  // of the shard being written
   int64_t position = 0;
   const auto fill = [&](int64_t count) {
@@ -76,9 +78,9 @@ std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const Shar
     const std::vector<int32_t> values = buckets.tokens_of(bucket);
     for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
       if (writer == nullptr) {
-        left = plan[records.size()];
-        writer = std::make_unique<ShardWriter>(directory + "/" + shard_name(records.size()), header, left.tokens,
-                                               left.documents);
+        left = plan[shards.shards()];
+        path = directory + "/" + shard_name(shards.shards());
+        writer = std::make_unique<ShardWriter>(path, header, left.tokens, left.documents);
       } else {
         fill(filling(position, document.tokens, header.pack));
       }
@@ -90,12 +92,12 @@ std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const Shar
       progress.advance(static_cast<uint64_t>(document.tokens));
       if (--left.documents == 0) {
         fill(left.tokens);
-        records.push_back(writer->finish());
+        shards.add(path, writer->close());
         writer.reset();
       }
     }
   }
-  return records;
+  return shards.finish();
 }
 
 void check_options(const DatasetOutput& options, const TokenVocabulary& vocabulary) {

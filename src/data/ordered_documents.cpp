@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "data/shard_sealing.h"
 
 namespace shiftron {
 namespace {
@@ -83,17 +84,19 @@ DatasetDescription write_ordered(OrderedDocuments& documents, const ShardHeader&
   const size_t most = most_described_shards(header);
   ShardGroups groups(documents, shard_tokens);
   DocumentCopy copy(documents, header.end_of_document);
+  ShardSealing shards;
   int64_t written = 0;
   while (groups.next()) {
-    if (description.shards.size() == most) refuse_shards(shard_tokens, most, "twice as many, or more");
-    ShardWriter writer(directory + "/" + shard_name(description.shards.size()), header, groups.tokens(),
-                       std::ssize(groups.group()));
+    if (shards.shards() == most) refuse_shards(shard_tokens, most, "twice as many, or more");
+    const std::string path = directory + "/" + shard_name(shards.shards());
+    ShardWriter writer(path, header, groups.tokens(), std::ssize(groups.group()));
     for (const OrderedDocuments::Document& document : groups.group()) {
       description.text_bytes += copy.copy(document, writer);
       progressed(written += document.tokens + 1);
     }
-    description.shards.push_back(writer.finish());
+    shards.add(path, writer.close());
   }
+  description.shards = shards.finish();
   return description;
 }
 

@@ -23,13 +23,12 @@ std::string file_hash(const FileDescriptor& file, uint64_t bytes) {
   return to_hex(hash.digest_128());
 }
 
-// Whether all values are in [low, high); low is at most 0.
+// Whether all values are in [low, high).
 bool are_within(const int32_t* values, int64_t count, int32_t low, int64_t high) {
-  uint32_t largest = 0;  // counted from `low`
-  for (int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, static_cast<uint32_t>(values[i]) - static_cast<uint32_t>(low));
-  }
-  return count == 0 || static_cast<int64_t>(largest) < high - low;
+  const auto last = static_cast<int32_t>(high - 1);
+  int32_t outside = 0;  // all bits are set by a value that is; compilers vectorise this, but no early return
+  for (int64_t i = 0; i < count; ++i) outside |= -static_cast<int32_t>(values[i] < low || values[i] > last);
+  return outside == 0;
 }
 
 // Little-endian: the low bytes come first. Those of kNotCounted are the type's highest value.
@@ -79,7 +78,12 @@ std::vector<ShardRow> rows_of(const ShardHeader& header) {
 }
 
 ShardWriter::ShardWriter(const std::string& path, const ShardHeader& header, int64_t tokens, int64_t documents)
-    : path_(path), header_(header), tokens_(tokens), documents_(documents), file_(Hdf5File::create(path)) {
+    : path_(path),
+      header_(header),
+      tokens_(tokens),
+      documents_(documents),
+      file_(Hdf5File::create(path)),
+      writing_(FileDescriptor::open_for_reading(path)) {
   const Hdf5Type type = header.token_type();
   file_.create_dataset("tokens", type, {tokens});
   file_.create_dataset("doc_start", Hdf5Type::u64, {documents + 1});
@@ -168,9 +172,12 @@ void ShardWriter::write_block(Row& row) {
   row.block_hashes.push_back(xxh3_64(row.block.data(), row.filled));
   row.written += count;
   row.filled = 0;
+  // Otherwise the disk would idle until the system has too many unwritten pages, or until the shard is sealed.
+  constexpr size_t kBlocks = 128;
+  if (row.block_hashes.size() % kBlocks == 0) writing_.start_writing();
 }
 
-ShardRecord ShardWriter::finish() {
+ShardRecord ShardWriter::close() {
   for (Row& row : rows_) {
     if (row.filled > 0) write_block(row);
     CHECK(row.written == tokens_, path_, ": ", row.written, " tokens of ", tokens_);
@@ -194,12 +201,21 @@ ShardRecord ShardWriter::finish() {
     record.targets_block_hash_xxh3_128 = hash_of_hashes(rows_[1].block_hashes);
   }
   file_.close();
-  FileDescriptor file = FileDescriptor::open_for_reading(path_);
+  return record;
+}
+
+ShardRecord ShardWriter::finish() {
+  ShardRecord record = close();
+  seal_shard(path_, record);
+  return record;
+}
+
+void seal_shard(const std::string& path, ShardRecord& record) {
+  FileDescriptor file = FileDescriptor::open_for_reading(path);
   file.start_writing();  // meanwhile the bytes are hashed
   record.bytes = file.size();
   record.xxh3_128 = file_hash(file, record.bytes);
   file.sync();
-  return record;
 }
 
 }  // namespace shiftron

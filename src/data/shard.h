@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/file.h"
 #include "core/hdf5_file.h"
 
 namespace shiftron {
@@ -75,6 +76,9 @@ std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes);
 // Number of blocks that `tokens` tokens fill.
 int64_t block_count(int64_t tokens, Hdf5Type type);
 
+// Makes a closed shard durable; sets its size and its hash in `record`. Throws Error(crash) if it cannot write.
+void seal_shard(const std::string& path, ShardRecord& record);
+
 // Holds one block of each row in memory, and 16 bytes a document. Throws Error(crash) if it cannot write.
 class ShardWriter {
  public:
@@ -89,8 +93,9 @@ class ShardWriter {
   void end_document(int64_t text_bytes);
   // Packed data: adds `count` end tokens after the last document, which belong to it. Their targets are not counted.
   void fill(int64_t count);
-  // Closes and syncs the file.
-  ShardRecord finish();
+  // Closes the file. Its record lacks what seal_shard() adds.
+  ShardRecord close();
+  ShardRecord finish();  // closes and seals it
 
  private:
   struct Row {  // partly written
@@ -110,6 +115,7 @@ class ShardWriter {
   int32_t last_ = 0;      // token of the current document
   int64_t appended_ = 0;  // tokens
   Hdf5File file_;
+  FileDescriptor writing_;  // the same file
   std::vector<Row> rows_;
   std::vector<uint64_t> document_start_{0};
   std::vector<uint64_t> document_bytes_{0};

@@ -118,7 +118,8 @@ class TokenFiles(SystemTest):
         parts = [numpy.append(part, END) for part in documents(150)]
         for size in (2, 4):
             folder = self.folder / f"datatrove-{size}"
-            file = TokenizedFile(str(folder), "part.ds", save_loss_metadata=True, save_final_metadata=True, tokenizer_name_or_path="gpt2", token_size=size)
+            file = TokenizedFile(str(folder), "part.ds", save_loss_metadata=True, save_final_metadata=True, tokenizer_name_or_path="gpt2",
+                                 token_size=size)
             for part in parts:
                 file.write(part.tolist(), part % 3 != 0)
             file.close()
@@ -150,9 +151,9 @@ class TokenFiles(SystemTest):
         settings.pop("data.validation", None)
         self.must(shiftron("train", *options(settings)))
         made = step(self.folder / "run", 2)
-        self.must(shiftron("checkpoint", "convert", made, "--output", self.folder / "converted"))
+        self.must(shiftron("checkpoint", "convert", made, "--layout", "tp=1,pp=1,dp=1", "--output", self.folder / "converted"))
         self.must(shiftron("checkpoint", "import", made, "--format", "shiftron", "--output", self.folder / "again"))
-        for number, source in enumerate((made, self.folder / "converted", step(self.folder / "again", 0))):
+        for number, source in enumerate((made, step(self.folder / "converted", 2), step(self.folder / "again", 0))):
             exported = self.folder / f"exported-{number}"
             self.must(shiftron("checkpoint", "export", source, "--format", "hf", "--output", exported))
             self.assertEqual(json.loads((exported / "config.json").read_text())["eos_token_id"], END, source)

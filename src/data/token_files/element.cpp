@@ -68,7 +68,7 @@ struct Stop {
     return INT32_MAX;
   }
   bool operator()(T value) const {
-    bool stops = has_end & (value == end);
+    bool stops = has_end && value == end;
     if constexpr (std::is_integral_v<T>) {
       using Unsigned = std::make_unsigned_t<T>;  // negative numbers become large ones
       stops |= static_cast<Unsigned>(value) > static_cast<Unsigned>(last);
@@ -76,6 +76,26 @@ struct Stop {
       stops |= !(value >= 0 && value <= last) || value != std::floor(value);
     }
     return stops;
+  }
+  // False only if none of `count` stored numbers stops. Compilers vectorise it for whole numbers, because comparisons
+  // are signed and each result has as many bits as a number.
+  bool may_stop(const char* raw, int64_t count) const {
+    if constexpr (std::is_integral_v<T>) {
+      using Signed = std::make_signed_t<T>;
+      using Unsigned = std::make_unsigned_t<T>;
+      constexpr auto kHighest = static_cast<Unsigned>(Unsigned{1} << (8 * sizeof(T) - 1));
+      const auto shifted = [](T value) { return static_cast<Signed>(static_cast<Unsigned>(value) ^ kHighest); };
+      const Signed most = shifted(last);
+      const Signed stop = has_end ? shifted(end) : std::numeric_limits<Signed>::max();
+      Signed found = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const Signed value = shifted(load<T>(raw, i));
+        found = static_cast<Signed>(found | -static_cast<Signed>(value == stop) | -static_cast<Signed>(value > most));
+      }
+      return found != 0;
+    } else {
+      return true;
+    }
   }
 };
 
@@ -96,9 +116,7 @@ int64_t ids_before(TokenElement element, const char* raw, int64_t count, int32_t
     const Stop<T> stops(end, vocabulary);
     int64_t at = 0;
     for (; count - at >= kBlock; at += kBlock) {
-      bool any = false;
-      for (int64_t i = 0; i < kBlock; ++i) any |= stops(load<T>(raw, at + i));
-      if (any) break;
+      if (stops.may_stop(raw + static_cast<size_t>(at) * sizeof(T), kBlock)) break;
     }
     while (at < count && !stops(load<T>(raw, at))) ++at;
     return at;
