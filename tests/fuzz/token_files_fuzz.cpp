@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "core/file.h"
 #include "data/token_files/format.h"
@@ -39,9 +40,11 @@ void read_file_of_tokens(const std::string& path) {
   require(file.offset <= bytes && file.tokens <= (bytes - file.offset) / size_of(file.element),
           "tokens are in the file");
   if (file.ends == nullptr) return;
+  const auto ends = file.ends();
   uint64_t end = 0;
-  for (const auto ends = file.ends(); const auto next = ends->next(); end = *next) {
+  while (const std::optional<uint64_t> next = ends->next()) {
     require(end <= *next && *next <= file.tokens, "documents end in the file, one after the other");
+    end = *next;
   }
   require(end == file.tokens, "the last document ends with the file");
 }
