@@ -33,22 +33,10 @@ namespace fs = std::filesystem;
 
 // Options of every command that makes a dataset; see read_dataset_options().
 std::vector<CommandOption> dataset_options() {
-  const DatasetOutput dataset;
-  return {
-      required(text_option("output", "DIR", "new or empty directory")),
-      real_option(
-          "validation-fraction",
-          "fraction of the documents, chosen by their hash, that goes to DIR/validation; the others go to DIR/train",
-          {.low = 0, .high = 1, .high_open = true}, "0"),
-      integer_option(
-          "pack",
-          "window length in tokens; no document crosses a window, and end tokens that are not learned fill it "
-          "up; 0 = no packing",
-          between(0, INT32_MAX), "0"),
-      integer_option("shard-tokens", "approximate number of tokens per shard", at_least(1),
-                     std::to_string(dataset.shard_tokens)),
-      integer_option("threads", "threads that tokenize; 0 = all processors that this process may use", between(0, 4096),
-                     "0")};
+  return {required(text_option("output", "DIR", "new or empty directory")), validation_fraction(), pack_length(),
+          shard_tokens(),
+          integer_option("threads", "threads that tokenize; 0 = all processors that this process may use",
+                         between(0, 4096), "0")};
 }
 
 void read_dataset_options(const CommandLine& line, DatasetOutput& options) {
@@ -315,8 +303,10 @@ int verify_data(const CommandLine& line) {
                 {"shards", result.shards},
                 {"tokens", result.tokens},
                 {"documents", result.documents},
-                {"faults", result.faults}});
+                {"faults", result.faults},
+                {"notes", result.notes}});
   } else {
+    for (const std::string& note : result.notes) std::cout << "note: " << printable_value(note) << "\n";
     for (const std::string& fault : result.faults) std::cout << printable_value(fault) << "\n";
     if (result.faults.empty()) {
       std::cout << directory << ": no fault; " << result.shards << " shards, " << result.documents << " documents, "

@@ -11,6 +11,7 @@
 #include "core/shell_word.h"
 #include "data/byte_source.h"
 #include "data/json_line.h"
+#include "data/token_files/format.h"
 #include "tokenizer/utf8.h"
 
 namespace shiftron {
@@ -102,6 +103,7 @@ void refuse_foreign(const std::string& path, std::string_view begin, bool refuse
 
 // `path` without a packing's ending decides together with `begin`, which is all of the content if `is_whole`.
 InputKind kind_of(const std::string& path, std::string_view begin, bool is_whole) {
+  refuse_tokens_as_text(path, begin);
   begin.remove_prefix(byte_order_mark(begin));
   const std::string name =
       packing_of_name(path) == Packing::none ? path : std::filesystem::path(path).replace_extension().string();

@@ -37,6 +37,16 @@ std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const std::s
   return tokenizer;
 }
 
+std::unique_ptr<const Tokenizer> usable_tokenizer(const std::string& bytes, const std::string& name) {
+  if (bytes.empty()) return nullptr;
+  try {
+    return make_tokenizer({kTokenizerName, bytes}, {}, name);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    return nullptr;
+  }
+}
+
 std::unique_ptr<const Tokenizer> tokenizer_of(const CheckpointModel& model) {
   if (model.content.tokenizer_model.empty()) {
     const SavedState state = saved_state(model.content.state_json, model.directory);

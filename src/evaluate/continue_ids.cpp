@@ -14,12 +14,25 @@
 #include "data/documents.h"
 #include "data/id_documents.h"
 #include "data/json_line.h"
+#include "run/saved_state.h"
 #include "tokenizer/utf8.h"
 
 namespace shiftron {
 
+namespace {
+
+// The token that ended documents in training, or the only one that ends a text of an imported model.
+std::optional<int32_t> known_end_of_document(const CheckpointModel& model) {
+  const SavedState state = saved_state(model.content.state_json, model.directory);
+  const std::vector<int64_t>& ends = state.origin.end_tokens;
+  if (state.end_of_document || ends.size() != 1) return state.end_of_document;
+  return static_cast<int32_t>(ends.front());
+}
+
+}  // namespace
+
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document) {
-  if (!model.content.tokenizer_model.empty()) {
+  if (usable_tokenizer(model.content.tokenizer_model, model.directory)) {
     if (end_of_document) {
       throw_bad_input("--end-of-document ", *end_of_document, " is not needed, because the tokenizer of ",
                       model.directory, " defines it; omit it");
@@ -27,6 +40,7 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
     const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
     return {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
   }
+  if (!end_of_document) end_of_document = known_end_of_document(model);
   if (!end_of_document) {
     throw_bad_input(model.directory,
                     " has no tokenizer to define what ends a document; give --end-of-document I, the "

@@ -66,6 +66,7 @@ class CommandLine(SystemTest):
         config = cls.run_directory / "config.conf"
         report = ["--tasks", f"perplexity:{folder / 'text.jsonl'}", "--limit", "2", "--output", folder / "report"]
         cls.must_run(["evaluate", "--checkpoint", cls.step, "--data", folder, *report])
+        (folder / "tokens.npy").write_bytes(struct.pack("<4H", 1, 2, 4, 3))
         # A line of each command that works. A new command needs a row here.
         cls.rows = {
             "train": ["--config", config, "--dry-run"],
@@ -75,6 +76,9 @@ class CommandLine(SystemTest):
             "data dump": ["--config", config, "--step", "1"],
             "data build": ["--input", folder / "text.jsonl", "--tokenizer", folder / "tokenizer.model", "--output", folder / "built"],
             "data generate": ["hop", "--documents", "2", "--jsonl"],
+            "data import": [folder / "tokens.npy", "--format", "raw", "--dtype", "u16", "--vocab", "384", "--end-of-document", "3",
+                            "--output", folder / "imported-tokens"],
+            "data export": [cls.validation, "--format", "megatron", "--output", folder / "tokens"],
             "data inspect": [cls.validation],
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
@@ -122,7 +126,7 @@ class CommandLine(SystemTest):
                 words = [*command.split(), *row]
                 names_stand_alone = {"directory", "file"} & options_of(command).keys() or command == "data generate"
                 stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
-                if command in ("compare", "evaluate compare"):  # which take any number of names
+                if command in ("compare", "evaluate compare", "data import"):  # which take any number of names
                     stray = []
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
                              "unknown option --helf; did you mean --help?", *stray)
