@@ -54,8 +54,8 @@ def run_limited(command, limit, environment, folder, log):
 class Tests:
     """The tests of a mutated build, with what they reach: {program: {case: [seconds, numbers]}} and {ctest name: [seconds, numbers]}."""
 
-    def __init__(self, build, programs, work, fingerprint):
-        self.build, self.programs, self.work, self.fingerprint = build, programs, work, fingerprint
+    def __init__(self, build, programs, work, fingerprint, cuda=False):
+        self.build, self.programs, self.work, self.fingerprint, self.cuda = build, programs, work, fingerprint, cuda
         self.path = work / "recorded.json"
         self.cases, self.system, self.broken = {}, {}, []
         if self.path.exists():
@@ -108,12 +108,15 @@ class Tests:
             return name, *read_cases(lines.read_text() if lines.exists() else "")
 
     def all_system(self):
-        """Names of ctest's tests that run whole programs of this build."""
+        """Names of ctest's tests that run whole programs of this build; of a build with CUDA: that run kernels or plan them."""
         listed = json.loads(subprocess.run(["ctest", "--test-dir", self.build, "--show-only=json-v1"], capture_output=True, check=True).stdout)
-        built = [str(self.build / "shiftron"), str(self.build / "tests/communicator_mpi")]
+        others = ["cuda_ranks", "cuda_layouts", "machine/cuda/planning/attention_plans"] if self.cuda else ["communicator_mpi"]
+        built = [str(self.build / "shiftron"), *(str(self.build / "tests" / program) for program in others)]
         names = []
         for test in listed["tests"]:
             words = [*test.get("command", []), *(str(entry["value"]) for entry in test.get("properties", []) if entry["name"] == "ENVIRONMENT")]
+            if self.cuda and not re.search(r"cuda|gpu|attention_plans", test["name"]):
+                continue
             if any(program in word for word in words for program in built):
                 names.append(test["name"])
         return names
