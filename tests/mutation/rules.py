@@ -294,8 +294,8 @@ class Rules:
             rule = "call" if inner.kind in (CursorKind.CXX_DELETE_EXPR, CursorKind.UNEXPOSED_EXPR) else None
         checked = next(inner.get_arguments(), None) if rule == "check" and inner.kind == CursorKind.CALL_EXPR else None
         its = checked is not None and returns_status(bare(checked)) and self.source.range(checked)
-        if its:  # the call remains, its status is ignored
-            self.add(rule, where, "value", f"static_cast<void>({self.line_of(its)})")
+        if its and (call := self.line_of(its)):  # it remains, its status is ignored
+            self.add(rule, where, "value", f"static_cast<void>({call})")
         elif rule:
             self.add(rule, where, "drop")
 
