@@ -48,7 +48,11 @@ class Walk:
         children = list(node.get_children())
         if kind in (K.VAR_DECL, K.FIELD_DECL, K.PARM_DECL):
             if not re.search(r"\bconst(expr|init|eval)\b", self.before(node)):
+                outer = self.rules.function
+                if kind == K.FIELD_DECL:
+                    self.rules.function = node.spelling
                 self.visit_all(self.after_name(node, children))
+                self.rules.function = outer
             return
         handler = getattr(self, kind.name.lower(), None)
         if handler:
