@@ -14,6 +14,7 @@
 #include "data/bad_lines.h"
 #include "data/documents.h"
 #include "tokenizer/sentencepiece_training.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
 namespace shiftron {
