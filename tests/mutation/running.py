@@ -11,7 +11,8 @@ import subprocess
 import tempfile
 import time
 
-STEPS = (2, 20, 1e9)  # seconds of the cases that one process runs: first the cheapest ones of each program
+# Each process runs the cases of a program up to one of these seconds, the cheapest first; the fewer, the sooner a hang is noticed.
+STEPS = (2, 20, 60, 120, 240, 480, 1e9)
 SLACK, FACTOR = 15, 6  # limit of a process: SLACK + FACTOR · recorded seconds
 MEMORY = 8 << 30  # bytes of a process: a mutant may never stop to allocate. Files have no limit: tests make huge sparse ones
 TIME_SCALE = "2"  # of the tests' own limits (tests/time_scale.py), as the machine may be loaded

@@ -51,6 +51,12 @@ TEST(ProductFaults, EveryRefusedCallSpeaks) {
   expect_fault("cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED for a device", [] { CudaDevice device; });
 }
 
+// As the library wants it, before a product is refused in the middle of a step.
+TEST(ProductFaults, AWorkspaceIsAligned) {
+  const CudaDevice device;
+  expect_fault(" is not aligned to 256", [&] { CudaDevice other(static_cast<std::byte*>(device.workspace()) + 128); });
+}
+
 // While candidates are timed.
 struct TimedProducts {
   TimedProducts() { device.products().time_candidates(true); }
