@@ -21,7 +21,7 @@ from harness import PROGRAM, SystemTest, command_of, environment, mpi_launcher, 
 
 BAD_NUMBERS = ["x", "", "-1", "nan", "1e400", "4294967297", "99999999999999999999"]
 # Numbers that these options may hold.
-LEGAL = {"4294967297": {"seed", "sample-bytes", "shard-tokens", "skip-bad", "train.seed"}}
+LEGAL = {"4294967297": {"seed", "shuffle", "sample-bytes", "shard-tokens", "skip-bad", "train.seed"}}
 NUMBERS = {"N", "N,N,...", "X", "X,X"}  # placeholders in --help; "X" may be any large number
 
 
