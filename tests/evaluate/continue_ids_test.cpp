@@ -7,6 +7,7 @@
 
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
+#include "run/saved_state.h"
 
 namespace shiftron::testing {
 namespace {
@@ -106,7 +107,20 @@ TEST(ContinueIds, WithoutATokenizerTheEndTokenMustBeGiven) {
   EXPECT_EQ(given.size, 330);
   EXPECT_EQ(given.end_of_document, 329);
   EXPECT_ERROR(vocabulary_of_ids(model, 330), ExitCode::bad_input, "--end-of-document 330 is not in the vocabulary of");
-  EXPECT_ERROR(vocabulary_of_ids(model, std::nullopt), ExitCode::bad_input, "give --end-of-document I");
+  SavedState state;
+  state.configuration = model.config;
+  const auto known = [&] {
+    model.content.state_json = to_json(state);
+    return vocabulary_of_ids(model, std::nullopt).end_of_document;
+  };
+  EXPECT_ERROR(known(), ExitCode::bad_input, "give --end-of-document I");
+  state.origin = {.from = "elsewhere", .positions = 0, .end_tokens = {7, 8}, .begin_token = {}};
+  EXPECT_ERROR(known(), ExitCode::bad_input, "give --end-of-document I");
+  state.origin.end_tokens = {7};
+  EXPECT_EQ(known(), 7);
+  state.end_of_document = 5;  // of the data that it was trained on since
+  EXPECT_EQ(known(), 5);
+  EXPECT_EQ(vocabulary_of_ids(model, 329).end_of_document, 329);
 }
 
 TEST(ContinueIds, PromptsAreReadAndFaultsNameTheirLine) {
