@@ -53,7 +53,7 @@ TEST(Progress, TheFirstOfFewItemsTellsTheTimeLeft) {
   Progress progress("work", 4, "items", stage.output(false));
   stage.now += 10;
   progress.update(1);
-  EXPECT_EQ(stage.stream.str(), "work: 1 items of 4 items (25 %), 0.1 items/s, 30 s left\n");
+  EXPECT_THAT(stage.stream.str(), ::testing::HasSubstr("30 s left"));
 }
 
 TEST(Progress, TerminalLineIsRewritten) {

@@ -10,6 +10,7 @@ import shutil
 import sys
 
 from binary_seeds import safetensors, tokenizer
+from token_seeds import token_files, tokenizer_json
 
 ITEMS = pathlib.Path(__file__).resolve().parents[1] / "evaluate" / "data"  # invented items of benchmarks, in both formats of each
 
@@ -170,6 +171,8 @@ FORMS = {  # of the items of a benchmark, by the letter that task_items_fuzz.cpp
     "J": "hub/arc/ARC-Easy/test.jsonl", "K": "original/arc/ARC-V1-Feb2018-2/ARC-Easy/ARC-Easy-Test.jsonl", "M": "hub/mmlu/philosophy/test.jsonl",
     "O": "original/mmlu/data/test/philosophy_test.csv", "Q": "hub/cmmlu/agronomy/test.jsonl", "R": "original/cmmlu/test/agronomy.csv",
     "T": "hub/math/algebra/test.jsonl", "U": "original/math/MATH/test/algebra/10.json", "W": "hub/math500/test.jsonl", "X": "hub/wikitext/test.jsonl",
+    "Y": "hub/boolq/validation.jsonl", "Z": "original/boolq/val.jsonl", "[": "hub/openbookqa/test.jsonl",
+    "\\": "original/openbookqa/OpenBookQA-V1-Sep2018/Data/Main/test.jsonl", "]": "hub/triviaqa/validation.jsonl",
 }
 
 
@@ -212,13 +215,17 @@ def task_file():
         "good_rolling": task("r", "rolling", "c.md", target="{text|detokenized}", measured="{text}"),
         "good_generate": task("g", "generate", context="{question}", target="{options.0}", until=["\n"], most_tokens=5,
                          metrics=["math_match", "minerva_match", "exact_match"]),
+        "good_filters": task("f", "generate", context="{question|strip_left} {letter|one_of:A=a,B=b}", targets="options",
+                             ignored=["\\$", "(?s).*#### "], ignore_case=True,
+                             filters={"x": {"extract": "#### (-?[0-9]+)", "match": "last", "strip": "both"}}),
         "dataset": json.dumps({"name": "d", "kind": "generate", "dataset": "math500", "context": "{problem}", "target": "{answer}"}),
         "many_faults": json.dumps({"name": "a b", "kind": "multiple", "files": {"train": 1}, "contextt": "", "shots": -1, "draw": "any",
                                    "metrics": ["accuracy"], "gold": "{x|foo}"}),
     }
 
 
-TARGETS = {made.__name__: made for made in (safetensors, manifest, tiling, hugging_face_config, tokenizer, records, task_items, task_file)}
+TARGETS = {made.__name__: made for made in (safetensors, manifest, tiling, hugging_face_config, tokenizer, records, task_items, task_file,
+                                         token_files, tokenizer_json)}
 
 
 def write(name, folder):
