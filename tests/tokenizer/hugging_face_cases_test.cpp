@@ -34,6 +34,11 @@ std::unique_ptr<Tokenizer> make(const json& tokenizer, bool special_text) {
                         {.end_of_document = last_special(tokenizer), .special_text = special_text}, "case");
 }
 
+// The package replaces bytes that are not UTF-8.
+std::string in_utf8(const std::string& text) {
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+}
+
 class HuggingFaceCases : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HuggingFaceCases, IdsAreThoseOfThePackage) {
@@ -51,7 +56,7 @@ TEST_P(HuggingFaceCases, IdsAreThoseOfThePackage) {
       for (const int32_t id : ids) EXPECT_FALSE(tokenizer->is_special(id)) << json(texts[i]).dump();
     } else {
       EXPECT_EQ(ids, all_plain[i].get<Ids>()) << json(texts[i]).dump();
-      EXPECT_EQ(tokenizer->decode(ids), stored.at("decoded").value(number, texts[i]));
+      EXPECT_EQ(in_utf8(tokenizer->decode(ids)), stored.at("decoded").value(number, texts[i]));
     }
     EXPECT_EQ(special->encode(texts[i]), stored.at("special").value(number, ids)) << json(texts[i]).dump();
   }

@@ -41,9 +41,10 @@ def main() -> None:
         plain = ids_of(tokenizer, texts, False)
         special = ids_of(tokenizer, texts, True)
         decoded = [tokenizer.decode(ids) for ids in plain]
-        if content["model"]["type"] == "Unigram":
-            names = [token["content"] for token in content["added_tokens"] if token["special"]]
-            plain = [None if any(name in text for name in names) else ids for text, ids in zip(texts, plain)]
+        special_ids = {token["id"] for token in content["added_tokens"] if token["special"]} - {tokenizer.token_to_id("<unk>"),
+                                                                                               tokenizer.token_to_id("[UNK]")}
+        unigram = content["model"]["type"] == "Unigram"  # which joins what is around such a name to other pieces
+        plain = [None if special_ids & set(ids) or (unigram and "<unk>" in text) else ids for text, ids in zip(texts, plain)]
         write(family.__name__, {"tokenizer": content, "plain": plain, "special": others(special, plain), "decoded": others(decoded, texts)})
 
 
