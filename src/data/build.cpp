@@ -164,10 +164,11 @@ class DocumentReader {
 
 // The same for equal inputs and options; files are identified by name, size and modification time.
 std::string request_of(const BuildOptions& options, const TokenVocabulary& vocabulary) {
+  const TokenizerSettings& settings = vocabulary.tokenizer.settings;
   std::string words = detail::concatenate(
-      to_hex(xxh3_128(vocabulary.tokenizer_model)), '\0', options.document_separator, '\0', options.text_key, '\0',
+      to_hex(xxh3_128(vocabulary.tokenizer.file.bytes)), '\0', options.document_separator, '\0', options.text_key, '\0',
       options.shard_tokens, ' ', options.seed, ' ', options.pack, ' ', options.ids, ' ', vocabulary.size, ' ',
-      vocabulary.end_of_document, ' ', std::hexfloat, options.validation_fraction, '\0');
+      vocabulary.end_of_document, ' ', settings.beginning_of_document, ' ', settings.special_text, ' ', std::hexfloat, options.validation_fraction, '\0');
   for (const std::string& input : options.inputs) words += state_of_files(input);
   return to_hex(xxh3_128(words));
 }
@@ -186,8 +187,8 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   std::unique_ptr<const Tokenizer> tokenizer;
   TokenVocabulary vocabulary = options.vocabulary;
   if (!options.ids || !options.tokenizer.empty()) {
-    tokenizer = load_tokenizer(options.tokenizer);
-    vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
+    tokenizer = load_tokenizer(options.tokenizer, options.tokenizer_choice);
+    vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), stored_form(*tokenizer)};
   }
   DatasetWriter writer(options, vocabulary, request_of(options, vocabulary), names_of_inputs(options.inputs),
                        total_bytes(result.inputs));

@@ -15,7 +15,8 @@ namespace shiftron {
 
 struct BuildOptions : DatasetOutput {
   std::vector<std::string> inputs;
-  std::string tokenizer;           // path of the model; may be empty with `ids`, which then use `vocabulary`
+  std::string tokenizer;           // file or directory; may be empty with `ids`, which then use `vocabulary`
+  TokenizerChoice tokenizer_choice{};
   std::string document_separator;  // of text files; empty = a file is a document
   std::string text_key = "text";   // of JSONL lines
   bool ids = false;                // the inputs are lines of ids and targets, see id_documents.h, not text

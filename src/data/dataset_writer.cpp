@@ -115,6 +115,10 @@ void check_options(const DatasetOutput& options, const TokenVocabulary& vocabula
     throw_bad_input("the end-of-document token ", vocabulary.end_of_document, " is not within the vocabulary of ",
                     vocabulary.size, "; give one of 0 to ", vocabulary.size - 1, ", or a larger vocabulary");
   }
+  if (vocabulary.tokenizer.settings.beginning_of_document == vocabulary.end_of_document) {
+    throw_bad_input("token ", vocabulary.end_of_document, " of the tokenizer both ends and begins a document, but it ",
+                    "stands between documents already; give --beginning-of-document none");
+  }
 }
 
 }  // namespace
@@ -215,6 +219,11 @@ void DatasetWriter::close(TokenDocument& document) const {
   if (!targets.empty() && targets.size() != ids.size()) {
     throw_bad_input(place, targets.size(), " targets for ", ids.size(), " ids; give one target for each id");
   }
+  const int32_t beginning = vocabulary.tokenizer.settings.beginning_of_document;
+  if (beginning >= 0 && ids.front() != beginning) {
+    ids.insert(ids.begin(), beginning);
+    if (!targets.empty()) targets.insert(targets.begin(), kNotCounted);
+  }
   if (pack > 0 && static_cast<int64_t>(ids.size()) + 1 > pack) {
     throw_bad_input(place, "a document of ", ids.size(), " tokens and its end do not fit into a window of --pack ",
                     pack, "; shorten it, or give --pack ", ids.size() + 1, " or more");
@@ -271,10 +280,17 @@ std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltD
   uint64_t all_tokens = 0;
   for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
   Progress progress("writing shards", all_tokens, "tokens", output);
-  const std::string& model = vocabulary.tokenizer_model;
-  const ShardHeader header{
-      vocabulary.size, vocabulary.end_of_document, model.empty() ? "" : to_hex(xxh3_128(model)), source, has_targets,
-      options.pack};
+  ShardHeader header{.vocab_size = vocabulary.size,
+                     .end_of_document = vocabulary.end_of_document,
+                     .tokenizer_hash = {},
+                     .source = source,
+                     .has_targets = has_targets,
+                     .pack = options.pack};
+  if (const StoredTokenizer& tokenizer = vocabulary.tokenizer; tokenizer.is_there()) {
+    header.tokenizer_hash = to_hex(xxh3_128(tokenizer.file.bytes));
+    header.tokenizer_file = tokenizer.file.name;
+    header.tokenizer_settings = tokenizer.settings;
+  }
   std::vector<std::vector<ShardPlan>> plans;
   for (const DocumentBuckets& part : buckets) {
     plans.push_back(plan_shards(part, options.shard_tokens, options.pack, most_described_shards(header)));
@@ -305,14 +321,16 @@ std::vector<BuiltDataset> DatasetWriter::finish(const Words& words, const Progre
   const std::vector<std::string> texts = self.write(built, output);
   self.buckets.clear();
   self.directory.remove_buckets();
-  const std::string& model = self.vocabulary.tokenizer_model;
+  const StoredTokenizer& tokenizer = self.vocabulary.tokenizer;
   for (size_t i = 0; i < self.parts.size(); ++i) {
     const std::string& part = self.parts[i];
-    if (!model.empty()) write_file_durably(self.directory.work(part) + "/" + kTokenizerFile, model);
+    if (tokenizer.is_there()) {
+      write_file_durably(self.directory.work(part) + "/" + tokenizer.file.name, tokenizer.file.bytes);
+    }
     for (int64_t shard = 0; shard < built[i].shards; ++shard) {
       self.directory.publish(part, shard_name(static_cast<size_t>(shard)));
     }
-    if (!model.empty()) self.directory.publish(part, kTokenizerFile);
+    if (tokenizer.is_there()) self.directory.publish(part, tokenizer.file.name);
   }
   self.directory.publish_descriptions(texts, words.note);
   return built;

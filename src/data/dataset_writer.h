@@ -24,10 +24,11 @@ struct DatasetOutput {
 struct TokenVocabulary {
   int64_t size = 0;
   int32_t end_of_document = 0;
-  std::string tokenizer_model;  // bytes of tokenizer.model; empty = none
+  StoredTokenizer tokenizer{};
 };
 
-// One document, without its end-of-document token, which the writer appends.
+// One document, without its end-of-document token, which the writer appends. The tokenizer's beginning-of-document token,
+// if it has one, may be there: otherwise the writer puts it in front.
 struct TokenDocument {
   std::vector<int32_t> ids;      // each in [0, size), and not end_of_document
   std::vector<int32_t> targets;  // what is predicted at each id: kNotCounted, or in [0, size). Empty = the next token.
@@ -72,8 +73,8 @@ class DatasetWriter {
 
   // Whether a document of this content belongs to the validation part. May be called on any thread.
   bool is_validation(const void* content, size_t bytes) const;
-  // Checks a document, appends the end token and, if there are targets, that token's target, which is not counted. With
-  // options.pack every document gets targets. May be called on any thread.
+  // Checks a document, adds the beginning and the end token and, if there are targets, those of these tokens, which are
+  // not counted. With options.pack every document gets targets. May be called on any thread.
   void close(TokenDocument& document) const;
   // Adds a closed document. Its place in the order depends on the number of documents added and left out before.
   void add(const TokenDocument& document);

@@ -19,13 +19,13 @@
 namespace shiftron {
 
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document) {
-  if (!model.content.tokenizer_model.empty()) {
+  if (model.content.tokenizer.is_there()) {
     if (end_of_document) {
       throw_bad_input("--end-of-document ", *end_of_document, " is not needed, because the tokenizer of ",
                       model.directory, " defines it; omit it");
     }
     const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
-    return {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
+    return {tokenizer->vocab_size(), tokenizer->end_of_document(), model.content.tokenizer};
   }
   if (!end_of_document) {
     throw_bad_input(model.directory,
@@ -37,7 +37,7 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
     throw_bad_input("--end-of-document ", *end_of_document, " is not in the vocabulary of ", model.directory,
                     "; ids are 0 to ", size - 1);
   }
-  return {size, *end_of_document, ""};
+  return {size, *end_of_document, {}};
 }
 
 namespace {
@@ -108,7 +108,8 @@ void continue_prompts(const CheckpointModel& model, const std::vector<std::vecto
   std::vector<std::vector<int32_t>> fed;
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
-    fed.push_back(with_document_start(prompt, model.config, vocabulary.end_of_document));
+    fed.push_back(with_document_start(prompt, model.config, vocabulary.end_of_document,
+                                      vocabulary.tokenizer.settings.beginning_of_document));
     longest = std::max(longest, fed.back().size());
   }
   Decoder decoder(model, world, share, static_cast<int64_t>(longest) + options.tokens, options.chunk);

@@ -78,24 +78,25 @@ void require_vocabulary(const Loader& data, const CheckpointModel& model, const 
 // both have none. Throws Error(bad_input) if the dataset was made with another one.
 std::unique_ptr<const Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model,
                                                const std::string& dataset) {
-  const std::string& bytes = model.content.tokenizer_model;
-  if (data.tokenizer_bytes().empty()) {
-    if (!bytes.empty()) {
+  const StoredTokenizer& of_model = model.content.tokenizer;
+  if (!data.tokenizer().is_there()) {
+    if (of_model.is_there()) {
       throw_bad_input(dataset, " has no tokenizer, but ", model.directory,
-                      " has one; build the dataset with --ids --tokenizer ", model.directory, "/tokenizer.model");
+                      " has one; build the dataset with --ids --tokenizer ", tokenizer_path(model));
     }
     require_vocabulary(data, model, dataset);
     return nullptr;
   }
-  std::unique_ptr<const Tokenizer> own = make_tokenizer(
-      {kTokenizerFile, bytes.empty() ? data.tokenizer_bytes() : bytes}, {}, bytes.empty() ? dataset : model.directory);
+  std::unique_ptr<const Tokenizer> own = of_model.is_there() ? make_tokenizer(of_model, model.directory)
+                                                             : make_tokenizer(data.tokenizer(), dataset);
   if (data.tokenizer_hash() != own->hash()) {
     throw_bad_input(dataset, " was built with tokenizer ", data.tokenizer_hash(), ", but the checkpoint has ",
-                    own->hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
+                    own->hash(), "; build the dataset with ", tokenizer_path(model));
   }
   if (data.end_of_document() != own->end_of_document()) {
-    throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but its tokenizer with ",
-                    own->end_of_document(), "; build the dataset again");
+    throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but ",
+                    of_model.is_there() ? "the checkpoint's tokenizer" : "its tokenizer", " with ",
+                    own->end_of_document(), "; build the dataset again with --end-of-document");
   }
   require_vocabulary(data, model, dataset);
   return own;

@@ -11,7 +11,7 @@
 namespace shiftron::testing {
 namespace {
 
-constexpr TokenVocabulary kVocabulary{.size = 330, .end_of_document = 7, .tokenizer_model = ""};
+constexpr TokenVocabulary kVocabulary{.size = 330, .end_of_document = 7, .tokenizer = {}};
 
 // In the order of prompts and samples; every rank must get the same.
 std::vector<Continuation> continuations(const CheckpointModel& model, const std::vector<std::vector<int32_t>>& prompts,
@@ -101,7 +101,7 @@ TEST(ContinueIds, WithoutATokenizerTheEndTokenMustBeGiven) {
   EXPECT_EQ(vocabulary_of_ids(model, std::nullopt).end_of_document, tokenizer_of(model)->end_of_document());
   EXPECT_ERROR(vocabulary_of_ids(model, 7), ExitCode::bad_input,
                "--end-of-document 7 is not needed, because the tokenizer of");
-  model.content.tokenizer_model.clear();
+  model.content.tokenizer = {};
   const TokenVocabulary given = vocabulary_of_ids(model, 329);
   EXPECT_EQ(given.size, 330);
   EXPECT_EQ(given.end_of_document, 329);
