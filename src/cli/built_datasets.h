@@ -1,12 +1,18 @@
-// What `data build` and `data generate` report about a dataset that they made.
+// What `data build`, `data import` and `data generate` share: options, and what they report about a dataset.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "cli/command_line.h"
 #include "data/dataset_writer.h"
 
 namespace shiftron::cli {
+
+// Options as members of DatasetOutput.
+CommandOption validation_fraction();
+CommandOption pack_length();
+CommandOption shard_tokens();
 
 // null if every target is counted, except those that train leaves out because of data.document_reset.
 nlohmann::ordered_json counted_json(bool has_targets, int64_t counted);

@@ -110,8 +110,20 @@ std::string name_of(std::string file) {
   return printable(fs::path(file).stem().string());
 }
 
+// Tokens that end a text: the tokenizer's own first, then those that the model came with.
+std::vector<int64_t> end_tokens_of(const ModelOrigin& origin, int64_t own) {
+  std::vector<int64_t> ends = {own};
+  std::ranges::copy_if(origin.end_tokens, std::back_inserter(ends), [&](int64_t token) { return token != own; });
+  return ends;
+}
+
+// A tokenizer's own end token comes first: see end_tokens_of(). Without one, the token that ended documents in
+// training.
 ModelOrigin origin_of(const CheckpointModel& model) {
-  return saved_state(model.content.state_json, model.directory).origin;
+  const SavedState state = saved_state(model.content.state_json, model.directory);
+  ModelOrigin origin = state.origin;
+  if (state.end_of_document) origin.end_tokens = end_tokens_of(origin, *state.end_of_document);
+  return origin;
 }
 
 // Context length in tokens that the model is made for, here or in the program that it comes from.
@@ -120,13 +132,6 @@ int64_t positions_of(const CheckpointModel& model, const ModelOrigin& origin) {
 }
 
 const std::string kNoEndToken = "no token ends a text, so generation always continues to its length limit";
-
-// Tokens that end a text: the tokenizer's own first, then those that the model came with.
-std::vector<int64_t> end_tokens_of(const ModelOrigin& origin, int64_t own) {
-  std::vector<int64_t> ends = {own};
-  std::ranges::copy_if(origin.end_tokens, std::back_inserter(ends), [&](int64_t token) { return token != own; });
-  return ends;
-}
 
 // A file has room for two, which must be among its `vocab` tokens.
 void add_end_tokens(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& entries,

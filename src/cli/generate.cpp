@@ -164,24 +164,25 @@ void refuse_output(const CommandLine& line) {
 }  // namespace
 
 std::vector<CommandOption> generate_options() {
-  return {required(text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
-          text_option("prompt", "TEXT", "text to continue"),
-          text_option("prompts", "FILE",
-                      "file with one prompt per line: text, or {\"prompt\": \"...\"} if it ends in .jsonl; - = stdin"),
-          text_option("ids", "FILE",
-                      "JSONL file of prompts {\"ids\": [...]}; prints for each {\"ids\": [continuation...], "
-                      "\"ended\": whether the end-of-document token ended it}; - = stdin"),
-          integer_option("end-of-document", "id that ends a document, for --ids with a checkpoint without a tokenizer",
-                         between(0, INT32_MAX)),
-          text_option("output", "FILE", "file for the continuations, instead of stdout; an existing file is replaced"),
-          json_flag(),
-          integer_option("tokens", "maximum number of new tokens per continuation", between(1, 1'000'000), "64"),
-          integer_option("samples", "continuations per prompt", between(1, 1'000'000), "1"),
-          real_option("temperature", "sampling temperature; 0 = always the most likely token", at_least(0), "0"),
-          integer_option("top-k", "sample from the N most likely tokens only; 0 = all", between(0, INT32_MAX), "0"),
-          real_option("top-p", "then from the fewest most likely tokens whose probabilities reach this sum; 1 = all",
-                      {.low = 0, .high = 1, .low_open = true}, "1"),
-          integer_option("seed", "random seed of the sampling", at_least(0), "0")};
+  return {
+      required(text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
+      text_option("prompt", "TEXT", "text to continue"),
+      text_option("prompts", "FILE",
+                  "file with one prompt per line: text, or {\"prompt\": \"...\"} if it ends in .jsonl; - = stdin"),
+      text_option("ids", "FILE",
+                  "JSONL file of prompts {\"ids\": [...]}; prints for each {\"ids\": [continuation...], "
+                  "\"ended\": whether the end-of-document token ended it}; - = stdin"),
+      integer_option("end-of-document", "id that ends a document, for --ids with a checkpoint that does not state it",
+                     between(0, INT32_MAX)),
+      text_option("output", "FILE", "file for the continuations, instead of stdout; an existing file is replaced"),
+      json_flag(),
+      integer_option("tokens", "maximum number of new tokens per continuation", between(1, 1'000'000), "64"),
+      integer_option("samples", "continuations per prompt", between(1, 1'000'000), "1"),
+      real_option("temperature", "sampling temperature; 0 = always the most likely token", at_least(0), "0"),
+      integer_option("top-k", "sample from the N most likely tokens only; 0 = all", between(0, INT32_MAX), "0"),
+      real_option("top-p", "then from the fewest most likely tokens whose probabilities reach this sum; 1 = all",
+                  {.low = 0, .high = 1, .low_open = true}, "1"),
+      integer_option("seed", "random seed of the sampling", at_least(0), "0")};
 }
 
 void check_generate_options(CommandLine& line) {
@@ -213,7 +214,8 @@ void run_prompts(const CommandLine& line, const CheckpointModel& model, HostComm
   TokenVocabulary vocabulary;
   std::unique_ptr<const Tokenizer> tokenizer;
   run_on_all_ranks(world, [&] {
-    if (!line.has("ids") || model.content.tokenizer.is_there()) tokenizer = tokenizer_of(model);
+    if (!line.has("ids") || usable_tokenizer(model.content.tokenizer, model.directory) != nullptr)
+      tokenizer = tokenizer_of(model);
     std::optional<int32_t> end;
     if (line.has("end-of-document")) end = static_cast<int32_t>(line.integer("end-of-document"));
     vocabulary = vocabulary_of_ids(model, end);

@@ -7,25 +7,44 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
+#include "cli/input_paths.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/foreign_text.h"
+#include "core/log.h"
 
 namespace shiftron::cli {
 
 CommandOption input_files() {
-  CommandOption option = required(text_option(
-      "input", "FILE...",
-      "text files (.txt) or JSONL files (.jsonl, .ndjson); other files are JSONL if they begin with an object"));
+  CommandOption option =
+      required(text_option("input", "FILE...",
+                           "text (.txt) or JSONL (.jsonl, .ndjson; other files are JSONL if they begin with an "
+                           "object), also packed by gzip, "
+                           "zstd, xz or bzip2; folders, quoted patterns ('*.gz'), @LIST (a file of names), - (stdin)"));
   option.values = kUnlimited;
   option.takes_rest = true;
   return option;
+}
+
+CommandOption skip_bad() {
+  return integer_option("skip-bad", "leave out and count up to N broken lines of JSONL; more end the command",
+                        at_least(0), "0");
 }
 
 CommandOption document_separator() {
   return text_option(
       "document-separator", "TEXT",
       "text that separates documents in a text file, with escapes \\n \\t \\\\; without it, a file is one document");
+}
+
+std::vector<std::string> paths_of_inputs(const CommandLine& line, const std::string& name, const std::string& command) {
+  InputPaths found = input_paths(line.texts(name));
+  for (const std::string& note : found.notes) print_to_stderr(command + ": note: " + note);
+  const std::string warning = repeated_inputs(found.paths);
+  if (!warning.empty()) print_to_stderr(command + ": warning: " + warning);
+  return std::move(found.paths);
 }
 
 std::string repeated_inputs(const std::vector<std::string>& paths) {
@@ -48,7 +67,7 @@ void refuse_as_output(const std::string& output, const std::vector<InputFile>& i
   if (std::filesystem::is_directory(output, ignored))
     throw_bad_input("--output ", output, " is a directory; give a file in it");
   for (const InputFile& input : inputs) {
-    if (!std::filesystem::equivalent(input.path, output, ignored)) continue;
+    if (input.stream != nullptr || !std::filesystem::equivalent(input.path, output, ignored)) continue;
     throw_bad_input("--output ", output, " is also an input and would be replaced; choose another file");
   }
   const std::string trial = output + ".trial-" + std::to_string(::getpid());
@@ -72,10 +91,39 @@ std::string inputs_text(const std::vector<InputFile>& inputs) {
   return text;
 }
 
+std::string to_text(const ReadingReport& report) {
+  std::string text;
+  if (report.bad_lines > 0) {
+    text += fmt::format("{} broken {} left out{}\n", report.bad_lines, report.bad_lines == 1 ? "line" : "lines",
+                        report.first_bad.empty() ? "" : ":");
+    for (const std::string& fault : report.first_bad) text += "  " + printable_line(fault) + "\n";
+    if (!report.first_bad.empty() && report.bad_lines > report.first_bad.size()) {
+      text += fmt::format("  and {} more\n", report.bad_lines - report.first_bad.size());
+    }
+  }
+  if (report.foreign_bytes > 0) {
+    text += fmt::format("{} bytes of the texts are NUL or not UTF-8; {}\n", report.foreign_bytes, report.foreign_use);
+  }
+  if (report.replaced_surrogates > 0) {
+    text += fmt::format("{} surrogates without a partner became U+FFFD\n", report.replaced_surrogates);
+  }
+  return text;
+}
+
+void add_to_json(const ReadingReport& report, nlohmann::ordered_json& json) {
+  json["foreign_bytes"] = report.foreign_bytes;
+  json["replaced_surrogates"] = report.replaced_surrogates;
+  json["bad_lines"] = report.bad_lines;
+  json["first_bad"] = report.first_bad;
+}
+
 nlohmann::ordered_json inputs_json(const std::vector<InputFile>& inputs) {
   auto list = nlohmann::ordered_json::array();
   for (const InputFile& input : inputs) {
-    list.push_back({{"file", input.path}, {"kind", to_string(input.kind)}, {"bytes", input.bytes}});
+    list.push_back({{"file", input.path},
+                    {"kind", to_string(input.kind)},
+                    {"packing", to_string(input.packing)},
+                    {"bytes", input.stream == nullptr ? nlohmann::ordered_json(input.bytes) : nullptr}});
   }
   return list;
 }

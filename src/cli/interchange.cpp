@@ -188,6 +188,9 @@ Origin open_step(const CommandLine& line) {
   const RunConfig& config = step.config;
   const SavedState state = saved_state(step.content.state_json, step.directory);
   ModelOrigin origin = state.origin;
+  std::vector<int64_t>& ends = origin.end_tokens;
+  const bool is_known = !state.end_of_document || std::ranges::find(ends, *state.end_of_document) != ends.end();
+  if (!is_known) ends.insert(ends.begin(), *state.end_of_document);
   origin.from += (origin.from.empty() ? "" : ", then ") + step.directory;
   origin.positions = std::max(origin.positions, config.train.sequence_length);
   return {.tensors = std::make_unique<StepReader>(step.directory, check_step(step.directory)),

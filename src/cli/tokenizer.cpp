@@ -32,6 +32,7 @@ std::vector<CommandOption> options_of_tokenizer_train() {
           required(text_option("output", "FILE", "tokenizer model to write; an existing one is replaced")),
           kind,
           document_separator(),
+          skip_bad(),
           text_option("text-key", "KEY", "JSON key of the text in JSONL lines", training.text_key),
           real_option("character-coverage",
                       "fraction of the text's characters that get a token of their own; the rest is encoded as bytes",
@@ -66,7 +67,8 @@ void check_output(const std::string& output, const std::vector<InputFile>& input
 
 int train(const CommandLine& line) {
   TokenizerTraining training;
-  training.files = line.texts("input");
+  training.files = paths_of_inputs(line, "input", "tokenizer train");
+  training.skip_bad = static_cast<uint64_t>(line.integer("skip-bad"));
   training.vocab = line.integer("vocab");
   training.kind = line.text("kind");
   training.document_separator = unescape(line.text("document-separator"));
@@ -74,23 +76,25 @@ int train(const CommandLine& line) {
   training.character_coverage = line.real("character-coverage");
   training.sample_bytes = static_cast<uint64_t>(line.integer("sample-bytes"));
   const std::string output = line.text("output");
-  const std::vector<InputFile> inputs = recognise_inputs(training.files);
-  if (const std::string warning = repeated_inputs(training.files); !warning.empty()) {
-    print_to_stderr("tokenizer train: warning: " + warning);
-  }
+  const std::vector<InputFile> inputs = training.recognised = recognise_inputs(training.files);
   training.quiet = !line.has("verbose");
   check_output(output, inputs);
   ignore_write_signals();
   handle_thread_memory_exhaustion();
-  const auto tokenizer = make_tokenizer({kSentencePieceFile, train_tokenizer(training)}, {}, output);
+  TokenizerText text;
+  const auto tokenizer = make_tokenizer({kSentencePieceFile, train_tokenizer(training, &text)}, {}, output);
+  const ReadingReport report{text.foreign_bytes, text.replaced_surrogates, text.bad_lines, text.first_bad,
+                             "the tokenizer does not learn from them"};
   write_file_durably(output, tokenizer->file().bytes);
   if (line.has("json")) {
-    print_json({{"file", output},
-                {"vocab_size", tokenizer->vocab_size()},
-                {"hash", tokenizer->hash()},
-                {"inputs", inputs_json(inputs)}});
+    nlohmann::ordered_json json = {{"file", output},
+                                   {"vocab_size", tokenizer->vocab_size()},
+                                   {"hash", tokenizer->hash()},
+                                   {"inputs", inputs_json(inputs)}};
+    add_to_json(report, json);
+    print_json(json);
   } else {
-    std::cout << inputs_text(inputs) << "\n";
+    std::cout << inputs_text(inputs) << "\n" << to_text(report);
     std::cout << output << ": " << tokenizer->vocab_size() << " tokens, hash " << tokenizer->hash() << "\n";
   }
   return 0;

@@ -62,7 +62,21 @@ void write_through(const std::string& path, std::string_view bytes) {
   if (error != 0) throw_system_error("write", path, error);
 }
 
+[[noreturn]] void throw_unopened(const std::string& path, int error) {
+  if (error == ENOENT || error == EACCES || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
+    if (error != EACCES) refuse_lost_link(path, ExitCode::bad_input);
+    const std::string message = "cannot open " + path + ": " + std::strerror(error) + advice_on(error);
+    if (is_system_error(error)) throw SystemError(message, ExitCode::bad_input);
+    throw_bad_input(message);
+  }
+  throw_system_error("open", path, error);
+}
+
 }  // namespace
+
+bool is_stdin(const std::string& path) {
+  return path == "-" || path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0";
+}
 
 int sync_error(int descriptor) {
   int result = 0;
@@ -74,16 +88,7 @@ int sync_error(int descriptor) {
 
 FileDescriptor FileDescriptor::open_for_reading(const std::string& path) {
   const int descriptor = open_retrying(path, O_RDONLY | O_NONBLOCK);  // a pipe does not wait
-  if (descriptor < 0) {
-    const int error = errno;
-    if (error == ENOENT || error == EACCES || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
-      if (error != EACCES) refuse_lost_link(path, ExitCode::bad_input);
-      const std::string message = "cannot open " + path + ": " + std::strerror(error) + advice_on(error);
-      if (is_system_error(error)) throw SystemError(message, ExitCode::bad_input);
-      throw_bad_input(message);
-    }
-    throw_system_error("open", path, error);
-  }
+  if (descriptor < 0) throw_unopened(path, errno);
   FileDescriptor file(descriptor, path);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) throw_system_error("inspect", path, errno);
@@ -91,6 +96,14 @@ FileDescriptor FileDescriptor::open_for_reading(const std::string& path) {
   if (!S_ISREG(status.st_mode))
     throw_bad_input("cannot read ", path, ": it is a pipe, a socket or a device; name a file");
   return file;
+}
+
+FileDescriptor FileDescriptor::open_stream(const std::string& path) {
+  // Opening /dev/stdin fails if it is a socket, and starts a file from its beginning.
+  const int descriptor =
+      is_stdin(path) ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : open_retrying(path, O_RDONLY);
+  if (descriptor < 0) throw_unopened(path, errno);
+  return FileDescriptor(descriptor, path);
 }
 
 FileDescriptor FileDescriptor::create(const std::string& path) {

@@ -20,6 +20,9 @@ class FileDescriptor {
   FileDescriptor() = default;
   // Follows symbolic links. A dangling link: SystemError(bad_input), because its target may come back.
   static FileDescriptor open_for_reading(const std::string& path);
+  // Also a pipe, a named pipe (waits for its writer) and, with "-" and the names of descriptor 0, stdin. Only for
+  // read_some().
+  static FileDescriptor open_stream(const std::string& path);
   // A new file; it must not exist yet.
   static FileDescriptor create(const std::string& path);
   // Creates a missing file unless `make` is false; append() adds at its end. A pipe: Error(bad_input).
@@ -53,6 +56,9 @@ class FileDescriptor {
   int descriptor_ = -1;
   std::string path_;
 };
+
+// Whether the name means the process's stdin: "-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0".
+bool is_stdin(const std::string& path);
 
 // Flushes a file or folder to disk; returns 0 or the errno. Signals do not interrupt it.
 int sync_error(int descriptor);

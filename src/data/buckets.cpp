@@ -6,49 +6,31 @@
 #include "core/check.h"
 
 namespace shiftron {
-namespace {
-
-constexpr size_t kBuffer = size_t{64} << 10;
-
-}  // namespace
-
-void DocumentBuckets::Spill::add(const void* data, size_t size) {
-  const char* begin = static_cast<const char*>(data);
-  buffer.insert(buffer.end(), begin, begin + size);
-  bytes += size;
-  if (buffer.size() >= kBuffer) flush();
-}
-
-void DocumentBuckets::Spill::flush() {
-  file.append(buffer.data(), buffer.size());
-  buffer.clear();
-}
 
 DocumentBuckets::DocumentBuckets(const std::string& directory, size_t buckets) {
   CHECK(buckets >= 1, "no bucket");
   for (size_t i = 0; i < buckets; ++i) {
     const std::string path = directory + "/bucket-" + std::to_string(i);
-    Bucket bucket;
-    bucket.index.file = FileDescriptor::create(path + ".index");
-    bucket.tokens.file = FileDescriptor::create(path + ".tokens");
-    buckets_.push_back(std::move(bucket));
+    buckets_.push_back({Spill(path + ".index"), Spill(path + ".tokens"), Spill(path + ".left-out")});
   }
 }
 
-void DocumentBuckets::add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
-                          const std::vector<int32_t>& targets) {
+DocumentBuckets::Place DocumentBuckets::add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
+                                            const std::vector<int32_t>& targets) {
   if (documents_ == 0) has_targets_ = !targets.empty();
   CHECK(targets.size() == (has_targets_ ? tokens.size() : 0), targets.size(), " targets of ", tokens.size(), " tokens");
   // The bucket number rises with the key: floor(key · buckets / 2^64).
   const auto number = static_cast<size_t>(static_cast<unsigned __int128>(key) * buckets_.size() >> 64);
   Bucket& bucket = buckets_[number];
-  const Document document{key, bucket.tokens.bytes / sizeof(int32_t), static_cast<int64_t>(tokens.size()), text_bytes};
+  const Document document{key, bucket.tokens.bytes() / sizeof(int32_t), static_cast<int64_t>(tokens.size()),
+                          text_bytes};
   bucket.index.add(&document, sizeof document);
   bucket.tokens.add(tokens.data(), tokens.size() * sizeof(int32_t));
   bucket.tokens.add(targets.data(), targets.size() * sizeof(int32_t));
   ++documents_;
   tokens_ += document.tokens;
   text_bytes_ += text_bytes;
+  return {number, document.first};
 }
 
 void DocumentBuckets::finish() {
@@ -58,16 +40,36 @@ void DocumentBuckets::finish() {
   }
 }
 
+void DocumentBuckets::leave_out(Place place) {
+  buckets_[place.bucket].left_out.add(&place.first, sizeof place.first);
+}
+
+void DocumentBuckets::finish_leaving_out() {
+  documents_ = tokens_ = text_bytes_ = 0;
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    buckets_[bucket].left_out.flush();
+    for (const Document& document : sorted(bucket)) {
+      ++documents_;
+      tokens_ += document.tokens;
+      text_bytes_ += document.text_bytes;
+    }
+  }
+}
+
 std::vector<DocumentBuckets::Document> DocumentBuckets::sorted(size_t bucket) const {
   const Spill& index = buckets_[bucket].index;
-  std::vector<Document> documents(index.bytes / sizeof(Document));
-  index.file.read_at(0, documents.data(), index.bytes);
-  const uint64_t values = buckets_[bucket].tokens.bytes / sizeof(int32_t);
+  auto documents = index.read<Document>();
+  const uint64_t values = buckets_[bucket].tokens.bytes() / sizeof(int32_t);
   const uint64_t of_token = has_targets_ ? 2 : 1;
   for (const Document& document : documents) {
     const bool fits = document.tokens >= 0 && document.first <= values &&
                       static_cast<uint64_t>(document.tokens) <= (values - document.first) / of_token;
-    if (!fits) throw_crash(index.file.path(), " has changed since it was written: another process wrote to it");
+    if (!fits) throw_crash(index.path(), " has changed since it was written: another process wrote to it");
+  }
+  if (auto left_out = buckets_[bucket].left_out.read<uint64_t>(); !left_out.empty()) {
+    std::sort(left_out.begin(), left_out.end());
+    std::erase_if(documents,
+                  [&](const Document& document) { return std::ranges::binary_search(left_out, document.first); });
   }
   std::sort(documents.begin(), documents.end(),
             [](const Document& a, const Document& b) { return a.key != b.key ? a.key < b.key : a.first < b.first; });
@@ -75,10 +77,7 @@ std::vector<DocumentBuckets::Document> DocumentBuckets::sorted(size_t bucket) co
 }
 
 std::vector<int32_t> DocumentBuckets::tokens_of(size_t bucket) const {
-  const Spill& spill = buckets_[bucket].tokens;
-  std::vector<int32_t> tokens(spill.bytes / sizeof(int32_t));
-  spill.file.read_at(0, tokens.data(), spill.bytes);
-  return tokens;
+  return buckets_[bucket].tokens.read<int32_t>();
 }
 
 }  // namespace shiftron

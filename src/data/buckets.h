@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file.h"
+#include "data/spill.h"
 
 namespace shiftron {
 
@@ -19,14 +19,21 @@ class DocumentBuckets {
     int64_t tokens = 0;
     int64_t text_bytes = 0;
   };
+  struct Place {  // of a document that was added
+    size_t bucket = 0;
+    uint64_t first = 0;
+  };
 
   // Creates files in `directory`, which must exist.
   DocumentBuckets(const std::string& directory, size_t buckets);
   // `targets`: as many as tokens, or none; the same for all documents.
-  void add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
-           const std::vector<int32_t>& targets = {});
-  // Call it before reading.
+  Place add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
+            const std::vector<int32_t>& targets = {});
+  // Call it before reading, and before leave_out().
   void finish();
+  // Removes documents that were added. Call finish_leaving_out() before reading.
+  void leave_out(Place place);
+  void finish_leaving_out();
 
   size_t buckets() const { return buckets_.size(); }
   int64_t documents() const { return documents_; }
@@ -39,16 +46,10 @@ class DocumentBuckets {
   std::vector<int32_t> tokens_of(size_t bucket) const;
 
  private:
-  struct Spill {  // a file with a write buffer
-    FileDescriptor file;
-    std::vector<char> buffer;
-    uint64_t bytes = 0;
-    void add(const void* data, size_t size);
-    void flush();
-  };
   struct Bucket {
     Spill index;
     Spill tokens;
+    Spill left_out;  // `first` of documents
   };
   std::vector<Bucket> buckets_;
   int64_t documents_ = 0;

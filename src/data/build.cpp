@@ -1,7 +1,10 @@
 // Converts files to documents of tokens for DatasetWriter.
 #include "data/build.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <ios>
 #include <memory>
@@ -14,6 +17,8 @@
 #include "core/hash.h"
 #include "core/ordered_work.h"
 #include "core/progress.h"
+#include "data/bad_lines.h"
+#include "data/chat_documents.h"
 #include "data/id_documents.h"
 #include "tokenizer/known_words.h"
 #include "tokenizer/load_tokenizer.h"
@@ -32,7 +37,7 @@ std::string names_of_inputs(const std::vector<std::string>& inputs) {
   std::string names;
   for (size_t i = 0; i < std::min(inputs.size(), kMostNames); ++i) {
     if (i > 0) names += ' ';
-    names += printable(fs::path(inputs[i]).filename().string());
+    names += is_stdin(inputs[i]) ? "stdin" : printable(fs::path(inputs[i]).filename().string());
   }
   if (inputs.size() > kMostNames) names += " and " + std::to_string(inputs.size() - kMostNames) + " more";
   return names;
@@ -44,12 +49,25 @@ DocumentFormat format_of(const BuildOptions& options) {
 
 // A document on its way from a file to the writer.
 struct ReadDocument {
-  std::string text;              // or a line of ids
+  std::string text;              // or a line of ids or messages
   std::optional<size_t> prompt;  // how many of its first bytes are a prompt
   uint64_t before = 0;           // bytes of text read before it, approximately
+  uint64_t bytes_read = 0;       // of the inputs
   uint64_t foreign_bytes = 0;
+  uint64_t replaced = 0;
+  std::string fault = {};  // of a broken line of ids
   TokenDocument document = {};
 };
+
+// A prompt and its completion differ from a text with the same bytes.
+Hash128 content_of(const std::string& text, std::optional<size_t> prompt) {
+  if (!prompt) return xxh3_128(text);
+  HashStream hash;
+  const uint64_t size = *prompt;
+  hash.update(text.data(), text.size());
+  hash.update(&size, sizeof size);
+  return hash.digest_128();
+}
 
 // Documents that one thread tokenizes: handing over a single short one would take longer than tokenizing it.
 struct Batch {
@@ -61,15 +79,18 @@ struct Batch {
 // First pass: from files to the writer.
 class DocumentReader {
  public:
-  // tokenizer: null for ids without one.
-  DocumentReader(const BuildOptions& options, const Tokenizer* tokenizer, DatasetWriter& writer, BuildResult& result)
-      : options_(options), tokenizer_(tokenizer), writer_(writer), result_(result) {}
+  // tokenizer: null for ids without one. chat: null unless the inputs are lines of messages.
+  DocumentReader(const BuildOptions& options, const Tokenizer* tokenizer, const ChatEncoder* chat,
+                 DatasetWriter& writer, BuildResult& result)
+      : options_(options), tokenizer_(tokenizer), chat_(chat), writer_(writer), result_(result) {}
 
   void run(const Progress::Output& output) {
     const uint64_t all = total_bytes(result_.inputs);
     Progress progress(options_.ids ? "reading ids" : "tokenizing", all, "bytes", output);
     uint64_t shown = 0;
-    const auto notify = [&](uint64_t bytes) { progress.update(shown = std::clamp(bytes, shown, all)); };
+    const auto notify = [&](uint64_t bytes) {  // the end of a pipe is unknown
+      progress.update(shown = std::clamp(bytes, shown, std::max(shown, all > 0 ? all : bytes)));
+    };
     OrderedWork<Batch> work(options_.threads, static_cast<uint64_t>(std::max(1, options_.threads)) * kTextOfThread,
                             {.work =
                                  [this, known = KnownWords()](Batch& batch, const auto& report_bytes) mutable {
@@ -95,37 +116,69 @@ class DocumentReader {
     };
     const auto read = [&](const TextDocument& document) {
       const uint64_t before = document.bytes_read - std::min<uint64_t>(document.bytes_read, document.text.size());
-      batch.documents.push_back({.text = std::string(document.text), .prompt = document.prompt, .before = before});
+      batch.documents.push_back({.text = std::string(document.text),
+                                 .prompt = document.prompt,
+                                 .before = before,
+                                 .bytes_read = document.bytes_read,
+                                 .replaced = document.replaced});
       batch.documents.back().document.where = document.place();
+      batch.documents.back().document.is_validation = document.file_number < options_.validation_inputs.size();
       batch.bytes += sizeof(ReadDocument) + document.text.size();
       if (batch.bytes >= kBatch) hand_over();
     };
-    if (options_.ids) {
-      read_lines(result_.inputs, read);
+    if (options_.ids || chat_ != nullptr) {
+      is_all_read_ = read_lines(result_.inputs, read, bad_);
     } else {
-      read_documents(result_.inputs, format_of(options_), read);
+      read_documents(result_.inputs, format_of(options_), read, bad_);
     }
     hand_over();
     work.finish();
+    bad_.check(is_all_read_);
+    result_.bad_lines = bad_.count();
+    result_.first_bad = bad_.first();
   }
 
  private:
   // On any thread.
   void encode(ReadDocument& read, const std::function<void(size_t)>& report_bytes, KnownWords& known) const {
     TokenDocument& document = read.document;
-    if (options_.ids) {
-      document = parse_ids(read.text, document.where);
-      document.is_validation = writer_.is_validation(document.ids.data(), document.ids.size() * sizeof(int32_t));
+    if (options_.ids || chat_ != nullptr) {
+      read_line(read, known);
     } else {
       read.foreign_bytes = count_foreign_bytes(read.text);
       document.text_bytes = static_cast<int64_t>(read.text.size());
-      document.is_validation = writer_.is_validation(read.text.data(), read.text.size());
+      document.is_validation |= writer_.is_validation(read.text.data(), read.text.size());
+      if (options_.deduplicate) document.content = content_of(read.text, read.prompt);
       encode_text(read, report_bytes, known);
     }
     if (document.ids.empty()) return;
     writer_.close(document);
     if (!options_.ids || tokenizer_ == nullptr) return;
     for (const int32_t token : document.ids) document.text_bytes += tokenizer_->bytes_of(token);
+  }
+
+  void read_line(ReadDocument& read, KnownWords& known) const {
+    TokenDocument& document = read.document;
+    try {
+      ChatEncoder::Counts counts;
+      TokenDocument parsed = chat_ == nullptr ? parse_ids(read.text, document.where)
+                                              : chat_->encode(read.text, document.where, known, counts);
+      document.ids = std::move(parsed.ids);
+      document.targets = std::move(parsed.targets);
+      document.text_bytes = parsed.text_bytes;
+      read.foreign_bytes = counts.foreign_bytes;
+      read.replaced = counts.replaced;
+    } catch (const Error& error) {
+      read.fault = error.what();
+      return;
+    }
+    const std::vector<int32_t>&ids = document.ids, &targets = document.targets;
+    document.is_validation |= writer_.is_validation(ids.data(), ids.size() * sizeof(int32_t));
+    if (!options_.deduplicate) return;
+    HashStream hash;
+    hash.update(ids.data(), ids.size() * sizeof(int32_t));
+    hash.update(targets.data(), targets.size() * sizeof(int32_t));
+    document.content = hash.digest_128();
   }
 
   // A prompt and its completion are tokenized separately, as is a prompt that a model continues.
@@ -148,33 +201,54 @@ class DocumentReader {
   }
 
   void take(const ReadDocument& read) {
+    if (!read.fault.empty()) return bad_.add(read.fault, read.bytes_read);
+    if (bad_.too_many()) return;  // what is left is only checked
     if (read.document.ids.empty()) {
       ++result_.empty_documents;
       return writer_.leave_out();
     }
     result_.foreign_bytes += read.foreign_bytes;
+    result_.replaced_surrogates += read.replaced;
     writer_.add(read.document);
   }
 
   const BuildOptions& options_;
   const Tokenizer* tokenizer_;
+  const ChatEncoder* chat_;
   DatasetWriter& writer_;
   BuildResult& result_;
+  BadLines bad_{options_.skip_bad};
+  bool is_all_read_ = true;
 };
 
-// The same for equal inputs and options; files are identified by name, size and modification time.
-std::string request_of(const BuildOptions& options, const TokenVocabulary& vocabulary) {
+// The same for equal inputs and options; files are identified by name, size and modification time. What a pipe delivers
+// cannot be known, so that a build of one never equals another.
+std::string request_of(const BuildOptions& options, const TokenVocabulary& vocabulary,
+                       const std::vector<InputFile>& inputs) {
   const TokenizerSettings& settings = vocabulary.tokenizer.settings;
   std::string words = detail::concatenate(
       to_hex(xxh3_128(vocabulary.tokenizer.file.bytes)), '\0', options.document_separator, '\0', options.text_key, '\0',
       options.shard_tokens, ' ', options.seed, ' ', options.pack, ' ', options.ids, ' ', vocabulary.size, ' ',
-      vocabulary.end_of_document, ' ', settings.beginning_of_document, ' ', settings.special_text, ' ', std::hexfloat, options.validation_fraction, '\0');
-  for (const std::string& input : options.inputs) words += state_of_files(input);
+      vocabulary.end_of_document, ' ', settings.beginning_of_document, ' ', settings.special_text, ' ', std::hexfloat,
+      options.validation_fraction, '\0');
+  words += detail::concatenate(options.validation_inputs.size(), ' ', options.skip_bad, ' ', options.deduplicate, ' ',
+                               options.chat_template, '\0');
+  for (const InputFile& input : inputs) {
+    words += input.stream == nullptr ? state_of_files(input.path)
+                                     : detail::concatenate(input.path, ' ', ::getpid(), ' ',
+                                                           std::chrono::system_clock::now().time_since_epoch().count());
+  }
   return to_hex(xxh3_128(words));
 }
 
 std::string note_of(const BuildResult& result) {
-  return std::to_string(result.empty_documents) + " " + std::to_string(result.foreign_bytes);
+  return detail::concatenate(result.empty_documents, ' ', result.foreign_bytes, ' ', result.replaced_surrogates, ' ',
+                             result.bad_lines, ' ', result.duplicates);
+}
+
+void read_note(const std::string& note, BuildResult& result) {
+  std::istringstream(note) >> result.empty_documents >> result.foreign_bytes >> result.replaced_surrogates >>
+      result.bad_lines >> result.duplicates;
 }
 
 }  // namespace
@@ -182,28 +256,36 @@ std::string note_of(const BuildResult& result) {
 BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output,
                           const std::function<void(const BuildResult&)>& notify) {
   BuildResult result;
-  result.inputs = recognise_inputs(options.inputs);
-  if (!options.ids) check_format(result.inputs, format_of(options));
+  if (options.inputs.empty()) throw_bad_input("no input file; name at least one with --input");
+  std::vector<std::string> paths = options.validation_inputs;  // first, so that training data lose the duplicates
+  paths.insert(paths.end(), options.inputs.begin(), options.inputs.end());
+  result.inputs = recognise_inputs(paths);
+  if (!options.ids && options.chat_template.empty()) check_format(result.inputs, format_of(options));
   std::unique_ptr<const Tokenizer> tokenizer;
   TokenVocabulary vocabulary = options.vocabulary;
   if (!options.ids || !options.tokenizer.empty()) {
     tokenizer = load_tokenizer(options.tokenizer, options.tokenizer_choice);
     vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), stored_form(*tokenizer)};
   }
-  DatasetWriter writer(options, vocabulary, request_of(options, vocabulary), names_of_inputs(options.inputs),
-                       total_bytes(result.inputs));
+  std::optional<ChatEncoder> chat;
+  if (!options.chat_template.empty()) chat.emplace(chat_template_of(options.chat_template), *tokenizer);
+  DatasetOutput target = options;
+  target.has_validation = !options.validation_inputs.empty();
+  DatasetWriter writer(target, vocabulary, request_of(options, vocabulary, result.inputs), names_of_inputs(paths),
+                       expected_text_bytes(result.inputs));
   result.was_there = writer.was_there();
   if (result.was_there) {
-    std::istringstream(writer.note()) >> result.empty_documents >> result.foreign_bytes;
+    read_note(writer.note(), result);
   } else {
-    DocumentReader(options, tokenizer.get(), writer, result).run(output);
+    DocumentReader(options, tokenizer.get(), chat ? &*chat : nullptr, writer, result).run(output);
+    result.duplicates = writer.remove_duplicates();
   }
   const bool text = has_kind(result.inputs, InputKind::text);
-  const std::string inputs =
-      options.inputs.size() == 1 ? printable(options.inputs[0]) : names_of_inputs(options.inputs);
+  const std::string inputs = paths.size() == 1 ? printable(paths[0]) : names_of_inputs(paths);
   result.datasets =
       writer.finish({.nothing = (options.ids ? "no document with ids in " : "no document with text in ") + inputs,
                      .too_few = text ? ", or mark where documents end, with --document-separator" : "",
+                     .nothing_in = "; give other files with --input and --validation-input",
                      .note = note_of(result)},
                     output);
   if (notify) notify(result);

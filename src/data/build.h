@@ -14,21 +14,28 @@
 namespace shiftron {
 
 struct BuildOptions : DatasetOutput {
-  std::vector<std::string> inputs;
-  std::string tokenizer;           // file or directory; may be empty with `ids`, which then use `vocabulary`
+  std::vector<std::string> inputs;             // see recognise_inputs()
+  std::vector<std::string> validation_inputs;  // their documents are DIR/validation, those of `inputs` DIR/train
+  std::string tokenizer;                       // file or directory; may be empty with `ids`, which then use `vocabulary`
   TokenizerChoice tokenizer_choice{};
   std::string document_separator;  // of text files; empty = a file is a document
   std::string text_key = "text";   // of JSONL lines
   bool ids = false;                // the inputs are lines of ids and targets, see id_documents.h, not text
+  std::string chat_template;       // the inputs are lines of messages: see chat_template_of(); empty = they are not
+  uint64_t skip_bad = 0;           // so many broken lines may be left out
   TokenVocabulary vocabulary;      // for ids without a tokenizer
 };
 
 struct BuildResult {
   bool was_there = false;              // a killed build of the same inputs and options had finished it
   std::vector<BuiltDataset> datasets;  // one; or train and validation
-  std::vector<InputFile> inputs;       // as they were read
+  std::vector<InputFile> inputs;       // as they were read: those of the validation part first
   int64_t empty_documents = 0;         // left out
+  int64_t duplicates = 0;              // left out
   uint64_t foreign_bytes = 0;          // NUL or invalid UTF-8; kept
+  uint64_t replaced_surrogates = 0;    // became U+FFFD
+  uint64_t bad_lines = 0;              // left out
+  std::vector<std::string> first_bad;  // what is wrong with the first of them; not known if it `was_there`
 };
 
 // Equal inputs and options give equal bytes, with any number of threads. Memory does not grow with the input, but holds

@@ -196,7 +196,21 @@ void Dataset::require_vocabulary(size_t shard, ShardRow row, int64_t first, int6
 }
 
 void Dataset::require_shards() const {
-  for (size_t shard = 0; shard < description_.shards.size(); ++shard) open_whole(shard);
+  for (size_t shard = 0; shard < description_.shards.size(); ++shard) require_last_end(open_whole(shard), shard);
+}
+
+// Programs may write documents without end tokens, with borders only in /doc_start, which training does not read.
+void Dataset::require_last_end(const FileDescriptor& file, size_t shard) const {
+  const ShardRecord& record = description_.shards[shard];
+  const Hdf5Type type = description_.header.token_type();
+  uint32_t last = 0;  // little-endian
+  file.read_at(record.tokens_offset + static_cast<uint64_t>(record.tokens - 1) * size_of(type), &last, size_of(type));
+  const int32_t end = description_.header.end_of_document;
+  if (last == static_cast<uint32_t>(end)) return;
+  throw_bad_input(path_of(shard), ": its last document ends with token ", last, ", not with the end_of_document ", end,
+                  " of dataset.json, by which alone training sees where documents end; write that token after each "
+                  "document (docs/dataset-format.md), or import the tokens with `shiftron data import`, which adds it; "
+                  "`shiftron data verify` lists every fault");
 }
 
 FileDescriptor Dataset::open_whole(size_t shard) const {
@@ -226,6 +240,7 @@ const FileDescriptor& Dataset::open_shard(size_t shard) {
       check_block_hashes(file, shard, row);
       check_block(file, shard, row, static_cast<int64_t>(xxh3_64(record.file) % blocks));
     }
+    require_last_end(file, shard);
     sampled_[shard] = true;
   }
   return open_->add(std::move(file));

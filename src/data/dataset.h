@@ -66,8 +66,8 @@ class Dataset {
   int64_t tokens() const { return first_token_.back(); }
   bool has_targets() const { return description_.header.has_targets; }
 
-  // Opens every shard and compares its size, so that missing or unreadable shards are reported before a run writes
-  // anything. Errors as in read().
+  // Opens every shard, compares its size and looks for its last end token, so that missing or unreadable shards, and
+  // documents whose ends training could not see, are reported before a run writes anything. Errors as in read().
   void require_shards() const;
 
   // Tokens [first, first + count) of all documents, each of which ends with its end token. `check_blocks`: checks the
@@ -82,6 +82,7 @@ class Dataset {
   FileDescriptor open_whole(size_t shard) const;
   const FileDescriptor& open_shard(size_t shard);
   void forget(size_t shard);
+  void require_last_end(const FileDescriptor& file, size_t shard) const;
   void check_block_hashes(const FileDescriptor& file, size_t shard, ShardRow row) const;
   void check_block(const FileDescriptor& file, size_t shard, ShardRow row, int64_t block) const;
   void read_row(ShardRow row, int64_t first, int64_t count, int32_t* values, bool check_blocks);

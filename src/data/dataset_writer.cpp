@@ -11,6 +11,8 @@
 #include "data/buckets.h"
 #include "data/build_directory.h"
 #include "data/dataset.h"
+#include "data/duplicates.h"
+#include "data/shard_sealing.h"
 
 namespace shiftron {
 namespace {
@@ -47,8 +49,7 @@ std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard
         if (plan.size() == most) {
           // Any two consecutive shards together hold more than shard_tokens.
           const int64_t enough = 2 * buckets.tokens() / static_cast<int64_t>(most - 1) + 1;
-          throw_bad_input("--shard-tokens ", shard_tokens, " makes more than the ", most, " shards that ",
-                          kDescriptionFile, " can hold; give --shard-tokens ", enough, " or more");
+          refuse_shards(shard_tokens, most, std::to_string(enough) + " or more");
         }
         plan.emplace_back();
       }
@@ -64,8 +65,9 @@ std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard
 std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header,
                                       const std::vector<ShardPlan>& plan, const std::string& directory,
                                       Progress& progress) {
-  std::vector<ShardRecord> records;
+  ShardSealing shards;
   std::unique_ptr<ShardWriter> writer;
+  std::string path;
   ShardPlan left;  // of the shard being written
   int64_t position = 0;
   const auto fill = [&](int64_t count) {
@@ -77,9 +79,9 @@ std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const Shar
     const std::vector<int32_t> values = buckets.tokens_of(bucket);
     for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
       if (writer == nullptr) {
-        left = plan[records.size()];
-        writer = std::make_unique<ShardWriter>(directory + "/" + shard_name(records.size()), header, left.tokens,
-                                               left.documents);
+        left = plan[shards.shards()];
+        path = directory + "/" + shard_name(shards.shards());
+        writer = std::make_unique<ShardWriter>(path, header, left.tokens, left.documents);
       } else {
         fill(filling(position, document.tokens, header.pack));
       }
@@ -91,12 +93,12 @@ std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const Shar
       progress.advance(static_cast<uint64_t>(document.tokens));
       if (--left.documents == 0) {
         fill(left.tokens);
-        records.push_back(writer->finish());
+        shards.add(path, writer->close());
         writer.reset();
       }
     }
   }
-  return records;
+  return shards.finish();
 }
 
 void check_options(const DatasetOutput& options, const TokenVocabulary& vocabulary) {
@@ -131,9 +133,11 @@ struct DatasetWriter::Implementation {
   std::vector<std::string> parts;
   BuildDirectory directory;
   std::vector<DocumentBuckets> buckets;  // of each part
-  uint64_t number = 0;                   // documents added
-  std::string first;                     // where the first one came from
+  std::optional<DuplicateFinder> duplicates;
+  uint64_t number = 0;  // documents added
+  std::string first;    // where the first one came from
   bool has_targets = false;
+  std::optional<DatasetDescription> written;  // of shards that write_in_order() wrote
 
   Implementation(const DatasetOutput& given, const TokenVocabulary& tokens, const std::string& request,
                  std::string from, int64_t ordered)
@@ -141,8 +145,8 @@ struct DatasetWriter::Implementation {
         vocabulary(tokens),
         source(std::move(from)),
         ordered_documents(ordered),
-        parts(given.validation_fraction > 0 ? std::vector<std::string>{"train", "validation"}
-                                            : std::vector<std::string>{""}),
+        parts(given.validation_fraction > 0 || given.has_validation ? std::vector<std::string>{"train", "validation"}
+                                                                    : std::vector<std::string>{""}),
         directory(given.output, parts, request) {}
 
   // Of the document that is being added.
@@ -151,8 +155,23 @@ struct DatasetWriter::Implementation {
     return static_cast<uint64_t>((static_cast<unsigned __int128>(number - 1) << 64) /
                                  static_cast<uint64_t>(ordered_documents));
   }
+  ShardHeader header() const {
+    ShardHeader header{.vocab_size = vocabulary.size,
+                       .end_of_document = vocabulary.end_of_document,
+                       .tokenizer_hash = {},
+                       .source = source,
+                       .has_targets = has_targets,
+                       .pack = options.pack};
+    if (const StoredTokenizer& tokenizer = vocabulary.tokenizer; tokenizer.is_there()) {
+      header.tokenizer_hash = to_hex(xxh3_128(tokenizer.file.bytes));
+      header.tokenizer_file = tokenizer.file.name;
+      header.tokenizer_settings = tokenizer.settings;
+    }
+    return header;
+  }
   std::vector<BuiltDataset> existing() const;
   void check_parts(const Words& words) const;
+  DatasetDescription description_of(size_t part, const std::vector<ShardPlan>& plan, Progress& progress) const;
   std::vector<std::string> write(std::vector<BuiltDataset>& built, const Progress::Output& output);
 };
 
@@ -165,6 +184,9 @@ DatasetWriter::DatasetWriter(const DatasetOutput& options, const TokenVocabulary
   const size_t count = std::clamp<size_t>(input_bytes / kBucketInput + 1, 1, kMostBuckets);
   for (const std::string& part : implementation_->parts) {
     implementation_->buckets.emplace_back(implementation_->directory.work(part), count);
+  }
+  if (options.deduplicate) {
+    implementation_->duplicates.emplace(implementation_->directory.work(implementation_->parts[0]), count);
   }
 }
 
@@ -246,7 +268,26 @@ void DatasetWriter::add(const TokenDocument& document) {
                     has_targets ? " has none" : " has them",
                     "; give them in all documents or in none, or build two datasets (data.train takes several)");
   }
-  self.buckets[document.is_validation ? 1 : 0].add(self.key(), document.ids, document.text_bytes, document.targets);
+  const uint32_t part = document.is_validation ? 1 : 0;
+  const DocumentBuckets::Place place =
+      self.buckets[part].add(self.key(), document.ids, document.text_bytes, document.targets);
+  if (self.duplicates) {
+    self.duplicates->add(document.content, {self.number, part, static_cast<uint32_t>(place.bucket), place.first});
+  }
+}
+
+int64_t DatasetWriter::remove_duplicates() {
+  Implementation& self = *implementation_;
+  if (!self.duplicates) return 0;
+  const int64_t removed = self.duplicates->find([&](const DuplicateFinder::Document& document) {
+    self.buckets[document.part].leave_out({document.bucket, document.first});
+  });
+  self.duplicates.reset();
+  for (DocumentBuckets& part : self.buckets) {
+    part.finish();
+    part.finish_leaving_out();
+  }
+  return removed;
 }
 
 // What a killed build finished; checks that it is complete.
@@ -264,41 +305,40 @@ std::vector<BuiltDataset> DatasetWriter::Implementation::existing() const {
 }
 
 void DatasetWriter::Implementation::check_parts(const Words& words) const {
-  int64_t documents = 0;
+  int64_t documents = written ? written->documents() : 0;
   for (const DocumentBuckets& part : buckets) documents += part.documents();
   if (documents == 0) throw_bad_input(words.nothing);
   for (size_t i = 0; i < buckets.size(); ++i) {
-    if (buckets[i].documents() > 0) continue;
+    if (written || buckets[i].documents() > 0) continue;
+    if (options.has_validation) {
+      throw_bad_input("none of the ", documents, " documents is in the ", i == 0 ? "training" : "validation", " part",
+                      words.nothing_in);
+    }
     throw_bad_input("none of the ", documents, " documents falls into the ", i == 0 ? "training" : "validation",
                     " part at --validation-fraction ", options.validation_fraction, "; change it", words.too_few);
   }
+}
+
+DatasetDescription DatasetWriter::Implementation::description_of(size_t part, const std::vector<ShardPlan>& plan,
+                                                                 Progress& progress) const {
+  DatasetDescription description{header(), buckets[part].text_bytes(), {}};
+  description.shards = write_shards(buckets[part], description.header, plan, directory.work(parts[part]), progress);
+  return description;
 }
 
 // Returns the text of each dataset.json.
 std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltDataset>& built,
                                                               const Progress::Output& output) {
   uint64_t all_tokens = 0;
-  for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
+  for (const DocumentBuckets& part : buckets) all_tokens += written ? 0 : static_cast<uint64_t>(part.tokens());
   Progress progress("writing shards", all_tokens, "tokens", output);
-  ShardHeader header{.vocab_size = vocabulary.size,
-                     .end_of_document = vocabulary.end_of_document,
-                     .tokenizer_hash = {},
-                     .source = source,
-                     .has_targets = has_targets,
-                     .pack = options.pack};
-  if (const StoredTokenizer& tokenizer = vocabulary.tokenizer; tokenizer.is_there()) {
-    header.tokenizer_hash = to_hex(xxh3_128(tokenizer.file.bytes));
-    header.tokenizer_file = tokenizer.file.name;
-    header.tokenizer_settings = tokenizer.settings;
-  }
-  std::vector<std::vector<ShardPlan>> plans;
-  for (const DocumentBuckets& part : buckets) {
-    plans.push_back(plan_shards(part, options.shard_tokens, options.pack, most_described_shards(header)));
+  std::vector<std::vector<ShardPlan>> plans(parts.size());
+  for (size_t i = 0; i < parts.size() && !written; ++i) {
+    plans[i] = plan_shards(buckets[i], options.shard_tokens, options.pack, most_described_shards(header()));
   }
   std::vector<std::string> texts;
   for (size_t i = 0; i < parts.size(); ++i) {
-    DatasetDescription description{header, buckets[i].text_bytes(), {}};
-    description.shards = write_shards(buckets[i], header, plans[i], directory.work(parts[i]), progress);
+    const DatasetDescription description = written ? *written : description_of(i, plans[i], progress);
     if (has_targets && description.counted_targets() == 0) {
       throw_bad_input("none of the ", description.tokens(), " targets of the ",
                       parts[i].empty() ? "dataset" : parts[i] + " part",
@@ -334,6 +374,14 @@ std::vector<BuiltDataset> DatasetWriter::finish(const Words& words, const Progre
   }
   self.directory.publish_descriptions(texts, words.note);
   return built;
+}
+
+void DatasetWriter::write_in_order(OrderedDocuments& documents, const std::function<void(int64_t)>& progressed) {
+  Implementation& self = *implementation_;
+  CHECK(self.parts.size() == 1 && self.options.pack == 0 && self.number == 0, "documents in order are written alone");
+  self.has_targets = documents.has_targets();
+  self.written =
+      write_ordered(documents, self.header(), self.options.shard_tokens, self.directory.work(""), progressed);
 }
 
 void DatasetWriter::leave_out() {

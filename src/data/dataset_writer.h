@@ -2,18 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/hash.h"
 #include "core/progress.h"
+#include "data/ordered_documents.h"
 #include "data/shard.h"
 
 namespace shiftron {
 
 struct DatasetOutput {
   std::string output;              // directory: new, or empty
-  double validation_fraction = 0;  // > 0: datasets in output/train and output/validation
+  double validation_fraction = 0;  // > 0: datasets in output/train and output/validation, chosen by is_validation()
+  bool has_validation = false;     // the same two datasets, chosen by the caller
+  bool deduplicate = false;        // of documents of equal content only the first is kept
   int64_t shard_tokens = int64_t{1} << 28;
   int64_t pack = 0;   // L > 0: no document straddles a window of L tokens; end tokens fill the rest of each window
   uint64_t seed = 0;  // of the documents' order
@@ -35,7 +40,8 @@ struct TokenDocument {
                                  // All documents of a dataset give targets, or none does
   int64_t text_bytes = 0;        // 0 without a tokenizer
   bool is_validation = false;
-  std::string where;  // for messages: "FILE:LINE", "document 7"
+  Hash128 content = {};  // with DatasetOutput::deduplicate: equal for equal documents
+  std::string where;     // for messages: "FILE:LINE", "document 7"
 };
 
 // Throws Error(bad_input), starting with `where`, unless each of a document's ids is as described in TokenDocument.
@@ -79,11 +85,18 @@ class DatasetWriter {
   // Adds a closed document. Its place in the order depends on the number of documents added and left out before.
   void add(const TokenDocument& document);
   void leave_out();  // an empty document
+  // With DatasetOutput::deduplicate, after the last add() and before finish(): removes all but the first of documents
+  // of equal content. Returns how many were removed.
+  int64_t remove_duplicates();
+  // Instead of add(), without packing and validation: writes the shards at once, without a copy of the tokens in
+  // between. `progressed` gets the number of tokens written so far. Memory: 24 bytes for each document of a shard.
+  void write_in_order(OrderedDocuments& documents, const std::function<void(int64_t tokens)>& progressed);
 
   struct Words {
-    std::string nothing;       // the message if no document was added
-    std::string too_few = "";  // further advice for a part without a document, after "change it"
-    std::string note = "";     // for a build of the same request
+    std::string nothing;          // the message if no document was added
+    std::string too_few = "";     // further advice for a part without a document, after "change it"
+    std::string nothing_in = "";  // with DatasetOutput::has_validation: after "none is in the validation part"
+    std::string note = "";        // for a build of the same request
   };
   // Writes the datasets and moves them in place.
   std::vector<BuiltDataset> finish(const Words& words, const Progress::Output& output);

@@ -94,6 +94,7 @@ void read_second_version(const nlohmann::json& json, ShardHeader& header, const 
   if (!second || json.contains("tokenizer_hash")) {
     header.tokenizer_hash = text(json, "tokenizer_hash", path);
     if (header.tokenizer_hash.empty()) throw_bad_input(path, ": \"tokenizer_hash\" is empty; restore the dataset");
+    header.tokenizer_hash = known_tokenizer_hash(header.tokenizer_hash);
   }
   if (!second) return;
   const nlohmann::json& targets = member(json, "targets", path);

@@ -1,114 +1,21 @@
-// Splits files into documents, a buffer at a time.
+// What a file holds, by its name and its first bytes.
 #include "data/documents.h"
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/check.h"
 #include "core/file.h"
-#include "core/foreign_text.h"
 #include "core/shell_word.h"
+#include "data/byte_source.h"
 #include "data/json_line.h"
+#include "data/token_files/format.h"
 #include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {
-
-constexpr size_t kPiece = size_t{1} << 20;
-constexpr size_t kLongestDocument = size_t{4} << 30;
-
-// Passes each part of the file between `separator`s to `take`; the part after the last one only if it has bytes or
-// there was no separator at all. An empty separator gives the whole file.
-class Splitter {
- public:
-  using Take = std::function<void(std::string_view)>;
-  Splitter(const std::string& path, std::string separator, uint64_t& bytes_read)
-      : file_(FileDescriptor::open_for_reading(path)), separator_(std::move(separator)), bytes_read_(bytes_read) {}
-
-  void run(const Take& take) {
-    std::string buffer;
-    size_t searched = 0;  // no separator begins before it
-    bool any = false, at_begin = true;
-    for (;;) {
-      const size_t old_size = buffer.size();
-      buffer.resize(old_size + kPiece);
-      const size_t got = file_.read_some(buffer.data() + old_size, kPiece);
-      buffer.resize(old_size + got);
-      bytes_read_ += got;
-      if (at_begin) buffer.erase(0, byte_order_mark(buffer));
-      at_begin = false;
-      size_t start = 0;
-      if (!separator_.empty()) {
-        for (size_t at; (at = buffer.find(separator_, searched)) != std::string::npos;) {
-          take(std::string_view(buffer).substr(start, at - start));
-          start = searched = at + separator_.size();
-          any = true;
-        }
-        buffer.erase(0, start);
-        searched = buffer.size() < separator_.size() ? 0 : buffer.size() - separator_.size() + 1;
-      }
-      if (buffer.size() > kLongestDocument) {
-        throw_bad_input(file_.path(), ": a document of more than ", kLongestDocument,
-                        " bytes; mark where documents end, with --document-separator");
-      }
-      if (got == 0) break;
-    }
-    if (!buffer.empty() || !any) take(buffer);
-  }
-
- private:
-  FileDescriptor file_;
-  std::string separator_;
-  uint64_t& bytes_read_;
-};
-
-constexpr char kPrompt[] = "prompt", kCompletion[] = "completion";
-
-std::string keys_of(const nlohmann::json& object) {
-  std::string keys;
-  for (const auto& item : object.items()) {
-    keys += (keys.empty() ? "" : ", ") + item.key();
-    if (keys.size() > 400) break;  // printable() shows no more
-  }
-  return printable(keys);
-}
-
-const std::string& string_at(const nlohmann::json& object, const std::string& key, const std::string& where) {
-  const nlohmann::json& value = object.at(key);
-  if (!value.is_string()) {
-    throw_bad_input(where, ": the value of \"", key, "\" is a ", value.type_name(), ", not a string");
-  }
-  return value.get_ref<const std::string&>();
-}
-
-// The text of a line and, if the line holds a prompt and a completion, the prompt's length.
-std::pair<std::string, std::optional<size_t>> text_of_line(std::string_view line, const std::string& key,
-                                                           const std::string& where) {
-  const nlohmann::json object = json_object(line, where);
-  const bool is_default = key == DocumentFormat{}.text_key;
-  const bool has_text = object.contains(key);
-  const bool has_prompt = object.contains(kPrompt), has_completion = object.contains(kCompletion);
-  if (has_text && is_default && has_prompt && has_completion) {
-    throw_bad_input(where, ": has both \"", key, "\" and \"", kPrompt, "\" with \"", kCompletion,
-                    "\"; keep one of them, with jq -c '{", key, "}' or jq -c '{", kPrompt, ", ", kCompletion, "}'");
-  }
-  if (has_text) return {string_at(object, key, where), std::nullopt};
-  if (is_default && has_prompt != has_completion) {
-    throw_bad_input(where, ": has \"", has_prompt ? kPrompt : kCompletion, "\" but not \"",
-                    has_prompt ? kCompletion : kPrompt, "\"; give both, or name the text's key with --text-key");
-  }
-  if (is_default && has_prompt) {
-    const std::string& prompt = string_at(object, kPrompt, where);
-    return {prompt + string_at(object, kCompletion, where), prompt.size()};
-  }
-  throw_bad_input(where, ": no key \"", key, "\" (it has: ", keys_of(object), "); name the text's key with --text-key");
-}
-
-bool is_blank(std::string_view line) {
-  return line.find_first_not_of(" \t\r") == std::string_view::npos;
-}
 
 std::string lower_ending(const std::string& path) {
   std::string ending = std::filesystem::path(path).extension();
@@ -137,7 +44,10 @@ constexpr Foreign kForeign[] = {
     {"PK\x03\x04", "a zip archive", "unpack it first: unzip "},
     {"", "a tar archive", "unpack it first: tar -xf ", "", 257, std::string_view("ustar\0", 6)},
     {"", "a tar archive", "unpack it first: tar -xf ", "", 257, std::string_view("ustar  \0", 8)},  // GNU's
-    {"PAR1", "a Parquet file", "write its texts as JSONL first: "},
+    {"PAR1", "a Parquet file",
+     "pipe its texts: python3 -c 'import json, sys, pyarrow.parquet as p; [print(json.dumps(r)) for b in "
+     "p.ParquetFile(sys.argv[1]).iter_batches(columns=[\"text\"]) for r in b.to_pylist()]' FILE | "
+     "shiftron data build --input - …, with FILE = "},
     {"\x89HDF", "an HDF5 file", "give the text that it was made from, not "},
     {"\xFF\xFE", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 "},
     {"\xFE\xFF", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 "},
@@ -153,7 +63,12 @@ bool begins_with_object(std::string_view begin, bool is_whole) {
     if (!is_blank(line)) {
       if (line[line.find_first_not_of(" \t\r")] != '{') return false;
       if (end == std::string_view::npos && !is_whole) return line.find('"') != std::string_view::npos;
-      return nlohmann::json::accept(line);
+      try {
+        static_cast<void>(JsonLine(line, ""));
+        return true;
+      } catch (const Error&) {
+        return false;
+      }
     }
     if (end == std::string_view::npos) return false;
     begin.remove_prefix(end + 1);
@@ -172,47 +87,116 @@ bool begins_with_object(std::string_view begin, bool is_whole) {
                   shell_word(path), " > ", shell_word(std::filesystem::path(path).replace_extension(".jsonl")));
 }
 
-InputFile recognise(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_directory(status) &&
-      !std::filesystem::is_regular_file(status)) {
-    throw_bad_input(path, " is a pipe or a device; write its text to a file first");
-  }
-  FileDescriptor file = FileDescriptor::open_for_reading(path);
-  InputFile input{.path = path, .bytes = file.size()};
-  std::string begin(kLooked, '\0');
-  begin.resize(file.read_some(begin.data(), begin.size()));
+// `begin`: the first bytes, unpacked.
+void refuse_foreign(const std::string& path, std::string_view begin, bool refuses_packed) {
   for (const Foreign& foreign : kForeign) {
-    if (!begin.starts_with(foreign.begin) ||
-        begin.compare(std::min(begin.size(), foreign.then_at), foreign.then.size(), foreign.then) != 0) {
+    const std::string ending = foreign.ending;
+    if (!begin.starts_with(foreign.begin) || (!ending.empty() && !refuses_packed) ||
+        begin.substr(std::min(begin.size(), foreign.then_at), foreign.then.size()) != foreign.then) {
       continue;
     }
-    const std::string ending = foreign.ending;
     throw_bad_input(path, " is ", foreign.name, "; ",
                     ending.empty() ? foreign.advice + shell_word(path)
                                    : "unpack it first: " + unpack_command(foreign.advice, ending, path));
   }
-  begin.erase(0, byte_order_mark(begin));
-  const std::string ending = lower_ending(path);
-  if (ending == ".jsonl" || ending == ".ndjson") {
-    input.kind = InputKind::jsonl;
-  } else if (ending != ".txt") {
-    const bool object = begins_with_object(begin, input.bytes < kLooked);
-    if (ending == ".json" && !object) refuse_json(path, begin);
-    input.kind = object ? InputKind::jsonl : InputKind::text;
+}
+
+// `path` without a packing's ending decides together with `begin`, which is all of the content if `is_whole`.
+InputKind kind_of(const std::string& path, std::string_view begin, bool is_whole) {
+  refuse_tokens_as_text(path, begin);
+  begin.remove_prefix(byte_order_mark(begin));
+  const std::string name =
+      packing_of_name(path) == Packing::none ? path : std::filesystem::path(path).replace_extension().string();
+  const std::string ending = lower_ending(name);
+  if (ending == ".jsonl" || ending == ".ndjson") return InputKind::jsonl;
+  if (ending == ".txt") return InputKind::text;
+  const bool is_object = begins_with_object(begin, is_whole);
+  if (ending == ".json" && !is_object) refuse_json(path, begin);
+  return is_object ? InputKind::jsonl : InputKind::text;
+}
+
+// The first bytes of what is packed; `begin` is the start of a file, or all of it.
+std::string unpacked_begin(const std::string& path, std::string_view begin, Packing packing) {
+  const std::unique_ptr<Unpacker> unpacker = Unpacker::make(packing);
+  std::string unpacked(kLooked, '\0');
+  size_t done = 0;
+  try {
+    for (bool has_ended = false; done < kLooked && !begin.empty() && !has_ended;) {
+      const Unpacker::Step step = unpacker->unpack(begin, unpacked.data() + done, kLooked - done);
+      if (step.used == 0 && step.made == 0) break;
+      begin.remove_prefix(step.used);
+      done += step.made;
+      has_ended = step.has_ended && done > 0;  // bgzip and pzstd write empty members
+      if (step.has_ended) unpacker->restart();
+    }
+  } catch (const Error& error) {
+    if (done == 0) throw_bad_input(path, " is damaged: ", error.what(), "; fetch it again");
+  }  // what is damaged further on is reported with its position when it is read
+  unpacked.resize(done);
+  return unpacked;
+}
+
+std::string read_begin(FileDescriptor& file) {
+  std::string begin(kLooked, '\0');
+  begin.resize(file.read_some(begin.data(), begin.size()));
+  return begin;
+}
+
+bool is_pipe(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (is_stdin(path) || std::filesystem::is_fifo(status) || std::filesystem::is_socket(status)) return true;
+  if (std::filesystem::is_block_file(status) || std::filesystem::is_character_file(status)) {
+    throw_bad_input(path, " is a device; name a file or a pipe");
   }
+  return false;
+}
+
+InputFile recognise(const std::string& path) {
+  InputFile input{.path = is_stdin(path) ? "stdin" : path};
+  std::string begin;
+  if (is_pipe(path)) {
+    input.stream = std::make_shared<OpenedStream>(OpenedStream{FileDescriptor::open_stream(path), ""});
+    input.stream->begin = begin = read_begin(input.stream->descriptor);
+  } else {
+    FileDescriptor file = FileDescriptor::open_for_reading(path);
+    input.bytes = file.size();
+    begin = read_begin(file);
+  }
+  bool is_whole = begin.size() < kLooked;
+  input.packing = packing_of(begin);
+  const Packing promised = packing_of_name(path);
+  if (input.packing == Packing::none && promised != Packing::none && begins_packing(begin, promised)) {
+    throw_bad_input(path, " has only ", begin.size(), " bytes, too few for a file packed by ", to_string(promised),
+                    "; fetch it again");
+  }
+  if (input.packing != Packing::none) {
+    begin = unpacked_begin(path, begin, input.packing);
+    is_whole = false;
+  }
+  refuse_foreign(path, begin, input.packing != Packing::none);
+  input.kind = kind_of(path, begin, is_whole);
   return input;
 }
 
 }  // namespace
 
+InputKind kind_of_file(const std::string& path) {
+  if (is_pipe(path)) throw_bad_input(path, " is a pipe; write its text to a file first");
+  FileDescriptor file = FileDescriptor::open_for_reading(path);
+  const std::string begin = read_begin(file);
+  refuse_foreign(path, begin, true);
+  return kind_of(path, begin, begin.size() < kLooked);
+}
+
 std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths) {
   if (paths.empty()) throw_bad_input("no input file; name at least one with --input");
   std::vector<InputFile> inputs;
   std::string faults;
+  bool has_stdin = false;
   for (const std::string& path : paths) {
     try {
+      if (is_stdin(path) && std::exchange(has_stdin, true)) throw_bad_input("stdin is named twice; name it once");
       inputs.push_back(recognise(path));
     } catch (const Error& error) {
       faults += (faults.empty() ? "" : "\n") + std::string(error.what());
@@ -239,73 +223,20 @@ void check_format(const std::vector<InputFile>& files, const DocumentFormat& for
 
 uint64_t total_bytes(const std::vector<InputFile>& files) {
   uint64_t bytes = 0;
-  for (const InputFile& file : files) bytes += file.bytes;
+  for (const InputFile& file : files) {
+    if (file.stream != nullptr) return 0;
+    bytes += file.bytes;
+  }
   return bytes;
 }
 
-namespace {
-
-void lines_of(const InputFile& file, uint64_t& bytes_read, const std::function<void(const TextDocument&)>& take) {
-  int64_t number = 0;
-  Splitter(file.path, "\n", bytes_read).run([&](std::string_view line) {
-    ++number;
-    if (!is_blank(line)) take({.text = line, .file = file.path, .number = number, .bytes_read = bytes_read});
-  });
-}
-
-// Whether all documents are prompts with completions, or none is.
-class OneForm {
- public:
-  void require(const TextDocument& document) {
-    if (first_.empty()) {
-      first_ = document.place();
-      has_prompt_ = document.prompt.has_value();
-    }
-    if (has_prompt_ == document.prompt.has_value()) return;
-    const auto form = [](bool has_prompt) { return has_prompt ? "a prompt and a completion" : "text"; };
-    throw_bad_input(document.place(), ": holds ", form(!has_prompt_), ", but ", first_, " holds ", form(has_prompt_),
-                    "; build a separate dataset from each, and name both in data.train");
-  }
-
- private:
-  std::string first_;
-  bool has_prompt_ = false;
-};
-
-}  // namespace
-
-void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
-                    const std::function<void(const TextDocument&)>& take) {
-  uint64_t bytes_read = 0;
-  OneForm form;
-  const auto give = [&](const TextDocument& document) {
-    form.require(document);
-    take(document);
-  };
+uint64_t expected_text_bytes(const std::vector<InputFile>& files) {
+  constexpr uint64_t kOfPipe = uint64_t{1} << 40, kOfPackedByte = 5;
+  uint64_t bytes = 0;
   for (const InputFile& file : files) {
-    if (file.kind == InputKind::text) {
-      int64_t number = 0;
-      Splitter(file.path, format.separator, bytes_read).run([&](std::string_view text) {
-        give({.text = text, .file = file.path, .number = ++number, .bytes_read = bytes_read});
-      });
-      continue;
-    }
-    lines_of(file, bytes_read, [&](const TextDocument& line) {
-      const auto [text, prompt] = text_of_line(line.text, format.text_key, line.place());
-      give({text, prompt, file.path, line.number, bytes_read});
-    });
+    bytes += file.stream != nullptr ? kOfPipe : file.bytes * (file.packing == Packing::none ? 1 : kOfPackedByte);
   }
-}
-
-void read_lines(const std::vector<InputFile>& files, const std::function<void(const TextDocument&)>& take) {
-  for (const InputFile& file : files) {
-    if (file.kind != InputKind::jsonl) {
-      throw_bad_input(file.path,
-                      " is not JSONL, but --ids reads lines of {\"ids\": [...]}; rename such files to .jsonl");
-    }
-  }
-  uint64_t bytes_read = 0;
-  for (const InputFile& file : files) lines_of(file, bytes_read, take);
+  return bytes;
 }
 
 std::string unescape(const std::string& text) {

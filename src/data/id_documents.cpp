@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/foreign_text.h"
+#include "core/json_reason.h"
 #include "data/json_line.h"
 
 namespace shiftron {
@@ -13,9 +14,18 @@ namespace {
 
 constexpr char kIds[] = "ids", kTargets[] = "targets";
 
+nlohmann::json parsed(std::string_view value, const std::string& where) {
+  try {
+    return nlohmann::json::parse(value);
+  } catch (const nlohmann::json::exception& error) {
+    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)));
+  }
+}
+
 // `null_value`: what null means; if nothing, null is refused.
-std::vector<int32_t> numbers(const nlohmann::json& list, const char* key, std::optional<int32_t> null_value,
+std::vector<int32_t> numbers(std::string_view text, const char* key, std::optional<int32_t> null_value,
                              const std::string& where) {
+  const nlohmann::json list = parsed(text, where);
   if (!list.is_array()) {
     throw_bad_input(where, ": the value of \"", key, "\" is a ", list.type_name(), ", not a list of whole numbers");
   }
@@ -40,15 +50,15 @@ std::vector<int32_t> numbers(const nlohmann::json& list, const char* key, std::o
 }  // namespace
 
 TokenDocument parse_ids(std::string_view line, const std::string& where) {
-  const nlohmann::json object = json_object(line, where);
+  const JsonLine object(line, where);
   const auto ids = object.find(kIds);
-  if (ids == object.end()) {
+  if (!ids) {
     throw_bad_input(where, ": no key \"", kIds, "\"; --ids reads lines of {\"ids\": [...]}; leave --ids out for text");
   }
   TokenDocument document;
   document.where = where;
   document.ids = numbers(*ids, kIds, std::nullopt, where);
-  if (const auto targets = object.find(kTargets); targets != object.end()) {
+  if (const auto targets = object.find(kTargets)) {
     document.targets = numbers(*targets, kTargets, kNotCounted, where);
     if (document.targets.size() != document.ids.size()) {
       throw_bad_input(where, ": ", document.targets.size(), " targets for ", document.ids.size(),

@@ -39,7 +39,7 @@ class SampleOrder {
  public:
   // `windows` per source, at least 1 each; as many `weights`.
   SampleOrder(std::vector<int64_t> windows, const std::vector<double>& weights, uint64_t seed);
-  SampleLocation locate(int64_t sample) const;  // sample >= 0
+  SampleLocation locate(int64_t sample) const;                    // sample >= 0
   const std::vector<int64_t>& quotas() const { return quotas_; }  // samples of each source in kBlendBlock
 
  private:

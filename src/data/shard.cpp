@@ -23,6 +23,22 @@ std::string file_hash(const FileDescriptor& file, uint64_t bytes) {
   return to_hex(hash.digest_128());
 }
 
+// Whether all values are in [low, high).
+bool are_within(const int32_t* values, int64_t count, int32_t low, int64_t high) {
+  const auto last = static_cast<int32_t>(high - 1);
+  int32_t outside = 0;  // all bits are set by a value that is; compilers vectorise this, but no early return
+  for (int64_t i = 0; i < count; ++i) outside |= -static_cast<int32_t>(values[i] < low || values[i] > last);
+  return outside == 0;
+}
+
+// Little-endian: the low bytes come first. Those of kNotCounted are the type's highest value.
+void narrow(const int32_t* values, int64_t count, char* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<uint16_t>(values[i]);
+    std::memcpy(to + static_cast<size_t>(i) * sizeof value, &value, sizeof value);
+  }
+}
+
 }  // namespace
 
 std::string shard_name(size_t number) {
@@ -33,6 +49,10 @@ std::string shard_name(size_t number) {
 
 bool is_shard_name(const std::string& name) {
   return name.starts_with("shard-") && name.ends_with(".h5");
+}
+
+std::string known_tokenizer_hash(const std::string& stated) {
+  return stated == to_hex(xxh3_128("")) ? "" : stated;
 }
 
 std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes) {
@@ -58,7 +78,12 @@ std::vector<ShardRow> rows_of(const ShardHeader& header) {
 }
 
 ShardWriter::ShardWriter(const std::string& path, const ShardHeader& header, int64_t tokens, int64_t documents)
-    : path_(path), header_(header), tokens_(tokens), documents_(documents), file_(Hdf5File::create(path)) {
+    : path_(path),
+      header_(header),
+      tokens_(tokens),
+      documents_(documents),
+      file_(Hdf5File::create(path)),
+      writing_(FileDescriptor::open_for_reading(path)) {
   const Hdf5Type type = header.token_type();
   file_.create_dataset("tokens", type, {tokens});
   file_.create_dataset("doc_start", Hdf5Type::u64, {documents + 1});
@@ -91,18 +116,30 @@ ShardWriter::ShardWriter(const std::string& path, const ShardHeader& header, int
 ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::append(const int32_t* tokens, int64_t count, int64_t text_bytes, const int32_t* targets) {
-  CHECK(count > 0 && tokens[count - 1] == header_.end_of_document, path_, ": a document ends with its end token");
+  append_piece(tokens, count, targets);
+  end_document(text_bytes);
+}
+
+void ShardWriter::append_piece(const int32_t* tokens, int64_t count, const int32_t* targets) {
+  if (count == 0) return;
   CHECK((targets != nullptr) == header_.has_targets, path_,
         ": targets must be given if and only if the header says so");
-  for (int64_t i = 0; i < count; ++i) {
-    CHECK(tokens[i] >= 0 && tokens[i] < header_.vocab_size, path_, ": token ", tokens[i]);
-    if (targets == nullptr) continue;
-    CHECK(targets[i] >= kNotCounted && targets[i] < header_.vocab_size, path_, ": target ", targets[i]);
-    counted_targets_ += targets[i] == kNotCounted ? 0 : 1;
-  }
+  CHECK(are_within(tokens, count, 0, header_.vocab_size), path_, ": a token is not within the vocabulary");
   add(rows_[0], tokens, count);
-  if (targets != nullptr) add(rows_[1], targets, count);
-  document_start_.push_back(document_start_.back() + static_cast<uint64_t>(count));
+  if (targets != nullptr) {
+    static_assert(kNotCounted == -1);
+    CHECK(are_within(targets, count, kNotCounted, header_.vocab_size), path_, ": a target is no token");
+    counted_targets_ += count - std::count(targets, targets + count, kNotCounted);
+    add(rows_[1], targets, count);
+  }
+  last_ = tokens[count - 1];
+  appended_ += count;
+}
+
+void ShardWriter::end_document(int64_t text_bytes) {
+  CHECK(appended_ > static_cast<int64_t>(document_start_.back()) && last_ == header_.end_of_document, path_,
+        ": a document ends with its end token");
+  document_start_.push_back(static_cast<uint64_t>(appended_));
   document_bytes_.push_back(document_bytes_.back() + static_cast<uint64_t>(text_bytes));
 }
 
@@ -113,30 +150,41 @@ void ShardWriter::fill(int64_t count) {
   add(rows_[0], std::vector<int32_t>(size, header_.end_of_document).data(), count);
   add(rows_[1], std::vector<int32_t>(size, kNotCounted).data(), count);
   document_start_.back() += static_cast<uint64_t>(count);
+  appended_ += count;
 }
 
 void ShardWriter::add(Row& row, const int32_t* values, int64_t count) {
   const size_t width = size_of(header_.token_type());
-  row.block.reserve(kBlockBytes);
-  for (int64_t i = 0; i < count; ++i) {
-    // Little-endian: the low bytes come first. Those of kNotCounted are the type's highest value.
-    const auto bytes = reinterpret_cast<const char*>(&values[i]);
-    row.block.insert(row.block.end(), bytes, bytes + width);
-    if (row.block.size() == kBlockBytes) write_block(row);
+  row.block.resize(kBlockBytes);
+  while (count > 0) {
+    const int64_t piece = std::min(count, static_cast<int64_t>((kBlockBytes - row.filled) / width));
+    char* const to = row.block.data() + row.filled;
+    if (width == sizeof(uint16_t)) {
+      narrow(values, piece, to);
+    } else {
+      std::memcpy(to, values, static_cast<size_t>(piece) * width);
+    }
+    row.filled += static_cast<size_t>(piece) * width;
+    values += piece;
+    count -= piece;
+    if (row.filled == kBlockBytes) write_block(row);
   }
 }
 
 void ShardWriter::write_block(Row& row) {
-  const auto count = static_cast<int64_t>(row.block.size() / size_of(header_.token_type()));
+  const auto count = static_cast<int64_t>(row.filled / size_of(header_.token_type()));
   file_.write_range(place_of({}, row.what).name, row.written, count, row.block.data());
-  row.block_hashes.push_back(xxh3_64(row.block.data(), row.block.size()));
+  row.block_hashes.push_back(xxh3_64(row.block.data(), row.filled));
   row.written += count;
-  row.block.clear();
+  row.filled = 0;
+  // Otherwise the disk would idle until the system has too many unwritten pages, or until the shard is sealed.
+  constexpr size_t kBlocks = 128;
+  if (row.block_hashes.size() % kBlocks == 0) writing_.start_writing();
 }
 
-ShardRecord ShardWriter::finish() {
+ShardRecord ShardWriter::close() {
   for (Row& row : rows_) {
-    if (!row.block.empty()) write_block(row);
+    if (row.filled > 0) write_block(row);
     CHECK(row.written == tokens_, path_, ": ", row.written, " tokens of ", tokens_);
     file_.write(place_of({}, row.what).hash_name, row.block_hashes.data());
   }
@@ -158,11 +206,21 @@ ShardRecord ShardWriter::finish() {
     record.targets_block_hash_xxh3_128 = hash_of_hashes(rows_[1].block_hashes);
   }
   file_.close();
-  FileDescriptor file = FileDescriptor::open_for_reading(path_);
-  file.sync();
+  return record;
+}
+
+ShardRecord ShardWriter::finish() {
+  ShardRecord record = close();
+  seal_shard(path_, record);
+  return record;
+}
+
+void seal_shard(const std::string& path, ShardRecord& record) {
+  FileDescriptor file = FileDescriptor::open_for_reading(path);
+  file.start_writing();  // meanwhile the bytes are hashed
   record.bytes = file.size();
   record.xxh3_128 = file_hash(file, record.bytes);
-  return record;
+  file.sync();
 }
 
 }  // namespace shiftron

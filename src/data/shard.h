@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/file.h"
 #include "core/hdf5_file.h"
 #include "tokenizer/stored_tokenizer.h"
 
@@ -73,11 +74,16 @@ using AroundRead = std::function<void(const std::string& path, const std::functi
 // Files of a dataset: shard-00000.h5, shard-00001.h5, …
 std::string shard_name(size_t number);
 bool is_shard_name(const std::string& name);
+// A tokenizer's hash as a file states it; "" for that of no bytes, by which other programs say that there is none.
+std::string known_tokenizer_hash(const std::string& stated);
 // The hash of a shard's /block_hash or /targets_block_hash in dataset.json.
 std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes);
 
 // Number of blocks that `tokens` tokens fill.
 int64_t block_count(int64_t tokens, Hdf5Type type);
+
+// Makes a closed shard durable; sets its size and its hash in `record`. Throws Error(crash) if it cannot write.
+void seal_shard(const std::string& path, ShardRecord& record);
 
 // Holds one block of each row in memory, and 16 bytes a document. Throws Error(crash) if it cannot write.
 class ShardWriter {
@@ -88,15 +94,20 @@ class ShardWriter {
   // One document: its tokens with the end-of-document token last, the length of its text, and, for data with targets,
   // the target of each token: kNotCounted, or a token.
   void append(const int32_t* tokens, int64_t count, int64_t text_bytes, const int32_t* targets = nullptr);
+  // The same in pieces: some of the document's tokens, then its end, of which `text_bytes` are the bytes of all of it.
+  void append_piece(const int32_t* tokens, int64_t count, const int32_t* targets = nullptr);
+  void end_document(int64_t text_bytes);
   // Packed data: adds `count` end tokens after the last document, which belong to it. Their targets are not counted.
   void fill(int64_t count);
-  // Closes and syncs the file.
-  ShardRecord finish();
+  // Closes the file. Its record lacks what seal_shard() adds.
+  ShardRecord close();
+  ShardRecord finish();  // closes and seals it
 
  private:
   struct Row {  // partly written
     ShardRow what;
     std::vector<char> block{};
+    size_t filled = 0;    // bytes of the block
     int64_t written = 0;  // values
     std::vector<uint64_t> block_hashes{};
   };
@@ -107,7 +118,10 @@ class ShardWriter {
   int64_t tokens_;
   int64_t documents_;
   int64_t counted_targets_ = 0;
+  int32_t last_ = 0;      // token of the current document
+  int64_t appended_ = 0;  // tokens
   Hdf5File file_;
+  FileDescriptor writing_;  // the same file
   std::vector<Row> rows_;
   std::vector<uint64_t> document_start_{0};
   std::vector<uint64_t> document_bytes_{0};

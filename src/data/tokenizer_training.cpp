@@ -11,8 +11,10 @@
 #include "core/hash.h"
 #include "core/progress.h"
 #include "core/thread_without_signals.h"
+#include "data/bad_lines.h"
 #include "data/documents.h"
 #include "tokenizer/sentencepiece_training.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
 namespace shiftron {
@@ -108,20 +110,29 @@ class Heartbeat {
   std::thread thread_;
 };
 
-std::vector<std::string> read_sentences(const TokenizerTraining& training) {
-  const std::vector<InputFile> files = recognise_inputs(training.files);
+std::vector<std::string> read_sentences(const TokenizerTraining& training, TokenizerText& text) {
+  const std::vector<InputFile> files =
+      training.recognised.empty() ? recognise_inputs(training.files) : training.recognised;
   DocumentFormat format{training.document_separator, training.text_key};
   check_format(files, format);
   if (format.separator.empty()) format.separator = "\n";  // so that no file is held in memory as a whole
   Progress progress("reading text", total_bytes(files), "bytes");
   Sentences sentences(training.sample_bytes);
-  read_documents(files, format, [&](const TextDocument& document) {
-    sentences.add(document.text);
-    progress.update(document.bytes_read);
-  });
+  BadLines bad(training.skip_bad);
+  read_documents(
+      files, format,
+      [&](const TextDocument& document) {
+        sentences.add(document.text);
+        text.foreign_bytes += count_foreign_bytes(document.text);
+        text.replaced_surrogates += document.replaced;
+        progress.update(document.bytes_read);
+      },
+      bad);
+  text.bad_lines = bad.count();
+  text.first_bad = bad.first();
   if (sentences.seen() == 0) {
-    throw_bad_input("no text to train the tokenizer on in ", training.files.front(),
-                    training.files.size() > 1 ? " and the other inputs" : "");
+    throw_bad_input("no text to train the tokenizer on in ", files.front().path,
+                    files.size() > 1 ? " and the other inputs" : "");
   }
   std::vector<std::string> kept = sentences.take();
   if (kept.empty()) {
@@ -136,7 +147,7 @@ std::vector<std::string> read_sentences(const TokenizerTraining& training) {
 
 }  // namespace
 
-std::string train_tokenizer(const TokenizerTraining& training) {
+std::string train_tokenizer(const TokenizerTraining& training, TokenizerText* text) {
   if (training.kind != "bpe" && training.kind != "unigram") {
     throw_bad_input("tokenizer kind \"", training.kind, "\" is unknown; use bpe or unigram");
   }
@@ -147,7 +158,9 @@ std::string train_tokenizer(const TokenizerTraining& training) {
   if (!(training.character_coverage >= kLeastCoverage && training.character_coverage <= 1)) {
     throw_bad_input("character coverage ", training.character_coverage, ": must be between ", kLeastCoverage, " and 1");
   }
-  const std::vector<std::string> sentences = read_sentences(training);
+  TokenizerText found;
+  const std::vector<std::string> sentences = read_sentences(training, found);
+  if (text != nullptr) *text = found;
   const Heartbeat heartbeat("training the tokenizer");
   return train_sentencepiece(sentences, {.kind = training.kind,
                                          .vocab = training.vocab,

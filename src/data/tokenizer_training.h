@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tokenizer/tokenizer.h"
+#include "data/documents.h"
 
 namespace shiftron {
 
@@ -13,6 +13,8 @@ constexpr double kLeastCoverage = 0.98;  // of characters, by SentencePiece
 
 struct TokenizerTraining {
   std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
+  std::vector<InputFile> recognised;          // the same files, if they have been recognised before: a pipe can be once
+  uint64_t skip_bad = 0;                      // so many broken lines of JSONL may be left out
   int64_t vocab = 0;                          // tokens, including the 256 bytes, newline, end of document and unknown
   std::string kind = "bpe";                   // or "unigram"
   std::string document_separator;             // of text files, not part of the text; empty = none
@@ -22,9 +24,17 @@ struct TokenizerTraining {
   bool quiet = true;                          // suppresses the trainer's own log
 };
 
+// What was found in the text.
+struct TokenizerText {
+  uint64_t foreign_bytes = 0;        // NUL or invalid UTF-8: between sentences, they train nothing
+  uint64_t replaced_surrogates = 0;  // became U+FFFD
+  uint64_t bad_lines = 0;            // left out
+  std::vector<std::string> first_bad{};
+};
+
 // Returns a SentencePiece model's bytes. Equal inputs give equal bytes. Throws Error(bad_input): file missing, no text,
 // vocab too large or too small for the text, no threads. If a thread of the library runs out of memory, the process
 // ends by std::terminate.
-std::string train_tokenizer(const TokenizerTraining& training);
+std::string train_tokenizer(const TokenizerTraining& training, TokenizerText* text = nullptr);
 
 }  // namespace shiftron

@@ -41,6 +41,16 @@ std::string tokenizer_path(const CheckpointModel& model) {
   return model.directory + "/" + model.content.tokenizer.file.name;
 }
 
+std::unique_ptr<const Tokenizer> usable_tokenizer(const StoredTokenizer& stored, const std::string& name) {
+  if (!stored.is_there()) return nullptr;
+  try {
+    return make_tokenizer(stored, name);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    return nullptr;
+  }
+}
+
 std::unique_ptr<const Tokenizer> tokenizer_of(const CheckpointModel& model) {
   if (!model.content.tokenizer.is_there()) {
     const SavedState state = saved_state(model.content.state_json, model.directory);

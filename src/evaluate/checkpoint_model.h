@@ -1,6 +1,7 @@
 // A checkpoint's model for evaluation and generation: its configuration, its tokenizer, its parameters in any layout.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "checkpoint/content.h"
@@ -33,6 +34,8 @@ std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const Stored
 // The path of the checkpoint's tokenizer, for messages.
 std::string tokenizer_path(const CheckpointModel& model);
 
+// Nothing without a tokenizer, and for one of another program that this one cannot use: the model still has its ids.
+std::unique_ptr<const Tokenizer> usable_tokenizer(const StoredTokenizer& stored, const std::string& name);
 // Throws Error(bad_input) if the step has no tokenizer, or one with more tokens than the model.
 std::unique_ptr<const Tokenizer> tokenizer_of(const CheckpointModel& model);
 

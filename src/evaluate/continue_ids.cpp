@@ -14,12 +14,25 @@
 #include "data/documents.h"
 #include "data/id_documents.h"
 #include "data/json_line.h"
+#include "run/saved_state.h"
 #include "tokenizer/utf8.h"
 
 namespace shiftron {
 
+namespace {
+
+// The token that ended documents in training, or the only one that ends a text of an imported model.
+std::optional<int32_t> known_end_of_document(const CheckpointModel& model) {
+  const SavedState state = saved_state(model.content.state_json, model.directory);
+  const std::vector<int64_t>& ends = state.origin.end_tokens;
+  if (state.end_of_document || ends.size() != 1) return state.end_of_document;
+  return static_cast<int32_t>(ends.front());
+}
+
+}  // namespace
+
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document) {
-  if (model.content.tokenizer.is_there()) {
+  if (usable_tokenizer(model.content.tokenizer, model.directory)) {
     if (end_of_document) {
       throw_bad_input("--end-of-document ", *end_of_document, " is not needed, because the tokenizer of ",
                       model.directory, " defines it; omit it");
@@ -27,6 +40,7 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
     const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
     return {tokenizer->vocab_size(), tokenizer->end_of_document(), model.content.tokenizer};
   }
+  if (!end_of_document) end_of_document = known_end_of_document(model);
   if (!end_of_document) {
     throw_bad_input(model.directory,
                     " has no tokenizer to define what ends a document; give --end-of-document I, the "
@@ -50,7 +64,7 @@ struct PromptLine {
 // The lines that are not blank, and whether they are JSON.
 std::pair<std::vector<PromptLine>, bool> lines_of(const std::string& path) {
   const bool is_stdin = path == kStdin;
-  const bool is_json = !is_stdin && recognise_inputs({path}).at(0).kind == InputKind::jsonl;
+  const bool is_json = !is_stdin && kind_of_file(path) == InputKind::jsonl;
   const std::string name = is_stdin ? "stdin" : path;
   std::istringstream file(is_stdin ? std::string() : read_file(path));
   std::istream& stream = is_stdin ? std::cin : file;
@@ -80,12 +94,13 @@ std::vector<std::string> read_text_prompts(const std::string& path) {
       prompts.push_back(text);
       continue;
     }
-    const nlohmann::json object = json_object(text, where);
+    const JsonLine object(text, where);
     const auto prompt = object.find(kPrompt);
-    if (prompt == object.end() || !prompt->is_string()) {
+    if (!prompt || !prompt->starts_with('"')) {
       throw_bad_input(where, ": no text \"", kPrompt, "\"; each line of JSONL must be {\"", kPrompt, "\": \"...\"}");
     }
-    prompts.push_back(prompt->get<std::string>());
+    uint64_t replaced = 0;
+    prompts.push_back(object.text(kPrompt, replaced));
   }
   return prompts;
 }

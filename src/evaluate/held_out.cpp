@@ -11,6 +11,7 @@
 
 #include "checkpoint/restore.h"
 #include "core/event.h"
+#include "core/hash.h"
 #include "core/progress.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -18,6 +19,7 @@
 #include "parallel/agree.h"
 #include "parallel/connect_groups.h"
 #include "run/overflow.h"
+#include "run/saved_state.h"
 #include "tokenizer/load_tokenizer.h"
 #include "train/batches.h"
 #include "train/device.h"
@@ -74,26 +76,38 @@ void require_vocabulary(const Loader& data, const CheckpointModel& model, const 
                   model.config.model.vocab, "; build the dataset with the model's tokenizer");
 }
 
+// Without a tokenizer only the token that ends documents shows that a dataset belongs to another model.
+void require_end_of_document(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
+  const auto trained = saved_state(model.content.state_json, model.directory).end_of_document;
+  if (!trained || *trained == data.end_of_document()) return;
+  throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but ", model.directory,
+                  " was trained on documents that end with ", *trained, "; give data made for this model");
+}
+
 // The checkpoint's tokenizer, or the dataset's if the checkpoint was imported without one, as train allows; none if
-// both have none. Throws Error(bad_input) if the dataset was made with another one.
+// both have none, or one that this program cannot use. Throws Error(bad_input) if the dataset was made with another
+// one.
 std::unique_ptr<const Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model,
                                                const std::string& dataset) {
   const StoredTokenizer& of_model = model.content.tokenizer;
   if (!data.tokenizer().is_there()) {
     if (of_model.is_there()) {
       throw_bad_input(dataset, " has no tokenizer, but ", model.directory,
-                      " has one; build the dataset with --ids --tokenizer ", tokenizer_path(model));
+                      " has one; make the dataset with it: give `data build --ids` or `data import` --tokenizer ",
+                      tokenizer_path(model));
     }
+    require_end_of_document(data, model, dataset);
     require_vocabulary(data, model, dataset);
     return nullptr;
   }
-  std::unique_ptr<const Tokenizer> own = of_model.is_there() ? make_tokenizer(of_model, model.directory)
-                                                             : make_tokenizer(data.tokenizer(), dataset);
-  if (data.tokenizer_hash() != own->hash()) {
-    throw_bad_input(dataset, " was built with tokenizer ", data.tokenizer_hash(), ", but the checkpoint has ",
-                    own->hash(), "; build the dataset with ", tokenizer_path(model));
+  const std::string hash = to_hex(xxh3_128((of_model.is_there() ? of_model : data.tokenizer()).file.bytes));
+  if (data.tokenizer_hash() != hash) {
+    throw_bad_input(dataset, " was built with tokenizer ", data.tokenizer_hash(), ", but the checkpoint has ", hash,
+                    "; build the dataset with ", tokenizer_path(model));
   }
-  if (data.end_of_document() != own->end_of_document()) {
+  std::unique_ptr<const Tokenizer> own = of_model.is_there() ? usable_tokenizer(of_model, model.directory)
+                                                             : usable_tokenizer(data.tokenizer(), dataset);
+  if (own && data.end_of_document() != own->end_of_document()) {
     throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but ",
                     of_model.is_there() ? "the checkpoint's tokenizer" : "its tokenizer", " with ",
                     own->end_of_document(), "; build the dataset again with --end-of-document");

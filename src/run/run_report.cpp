@@ -41,6 +41,12 @@ nlohmann::ordered_json taps_json(const StepResult& result) {
   return shift;
 }
 
+// The name of a metric's standard error. A filter stays at the end: "exact_match_stderr,strict-match".
+std::string error_name(const std::string& metric) {
+  const size_t comma = std::min(metric.find(','), metric.size());
+  return metric.substr(0, comma) + "_stderr" + metric.substr(comma);
+}
+
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -132,7 +138,7 @@ void RunReport::tasks(int64_t step, const std::vector<StepValue>& values) {
   nlohmann::ordered_json tasks = nlohmann::ordered_json::object();
   for (const StepValue& value : values) {
     tasks[value.task][value.metric] = json_number(value.value);
-    if (value.error) tasks[value.task][value.metric + "_stderr"] = json_number(*value.error);
+    if (value.error) tasks[value.task][error_name(value.metric)] = json_number(*value.error);
     log_->info(fmt::format("step {}: {} {} {:.4f}{}", step, value.task, value.metric, value.value,
                            value.error ? fmt::format(" ± {:.4f}", *value.error) : ""));
   }

@@ -74,6 +74,7 @@ std::string to_json(const SavedState& state) {
   if (!state.library_choices.empty()) json["library_choices"] = state.library_choices;
   if (!state.imported_from.empty()) json["imported_from"] = state.imported_from;
   if (!state.without_tokenizer.empty()) json["without_tokenizer"] = state.without_tokenizer;
+  if (state.end_of_document) json["end_of_document"] = *state.end_of_document;
   if (!state.origin.from.empty()) json["origin"] = origin_json(state.origin);
   return json.dump();
 }
@@ -100,6 +101,7 @@ SavedState saved_state(const std::string& text, const std::string& source) {
     state.library_choices = json.value("library_choices", "");
     state.imported_from = json.value("imported_from", "");
     state.without_tokenizer = json.value("without_tokenizer", "");
+    if (json.contains("end_of_document")) state.end_of_document = json.at("end_of_document").get<int32_t>();
     state.origin.from = state.imported_from;  // older versions saved only this
     if (json.contains("origin")) state.origin = origin_of(json.at("origin"));
     return state;

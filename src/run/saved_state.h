@@ -37,8 +37,9 @@ struct SavedState {
   // Where the parameters come from if they were imported; then the configuration covers only the model, and moments are
   // zero.
   std::string imported_from;
-  std::string without_tokenizer;  // why no tokenizer was imported, and what to do
-  ModelOrigin origin;             // that of the run's step 0, kept in all its steps
+  std::string without_tokenizer;           // why no tokenizer was imported, and what to do
+  std::optional<int32_t> end_of_document;  // of the data; unset: an import, or saved by an older version
+  ModelOrigin origin;                      // that of the run's step 0, kept in all its steps
 };
 
 // A JSON object, for CheckpointContent::state_json.

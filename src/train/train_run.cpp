@@ -149,6 +149,10 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });
 }
 
+constexpr char kWithoutTokenizer[] =
+    "its data.train has none, so it can only read and write token ids (`evaluate --data`, `generate --ids`); for text, "
+    "build the data with --tokenizer FILE";
+
 // False if the step is not on the disk.
 bool TrainingRun::save(int64_t step) {
   if (saves_.newest() == step) return true;
@@ -156,16 +160,16 @@ bool TrainingRun::save(int64_t step) {
   auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                              {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
   const StoredTokenizer& tokenizer = data_.train().tokenizer();
-  const SavedState state = {
-      .configuration = config_,
-      .trainer = trainer_->state(),
-      .consumed_samples = step * config_.train.global_batch,
-      .validation_fingerprint = data_.validation_fingerprint(),
-      .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
-      .library_choices = library_choices_,
-      .imported_from = "",
-      .without_tokenizer = tokenizer.is_there() ? "" : "its data.train has none; build the data with --tokenizer FILE",
-      .origin = start_.origin};
+  const SavedState state = {.configuration = config_,
+                            .trainer = trainer_->state(),
+                            .consumed_samples = step * config_.train.global_batch,
+                            .validation_fingerprint = data_.validation_fingerprint(),
+                            .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
+                            .library_choices = library_choices_,
+                            .imported_from = "",
+                            .without_tokenizer = tokenizer.is_there() ? "" : kWithoutTokenizer,
+                            .end_of_document = data_.train().end_of_document(),
+                            .origin = start_.origin};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = to_json(state),

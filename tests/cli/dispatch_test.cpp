@@ -124,7 +124,8 @@ TEST(Dispatch, NothingGivenIsAFaultWithHelp) {
 TEST(Dispatch, SuggestsTheNearestCommand) {
   EXPECT_EQ(message_of({"trian"}), "unknown command 'trian'; did you mean train?; shiftron --help lists all commands");
   EXPECT_EQ(message_of({"zzzzzzzz"}), "unknown command 'zzzzzzzz'; shiftron --help lists all commands");
-  EXPECT_EQ(message_of({"data", "biuld"}), "unknown command 'data biuld'; did you mean build? (data has: build, verify)");
+  EXPECT_EQ(message_of({"data", "biuld"}),
+            "unknown command 'data biuld'; did you mean build? (data has: build, verify)");
   EXPECT_EQ(message_of({"data"}), "data needs one of: build, verify");
 }
 

@@ -1,12 +1,11 @@
 // `shiftron tokenizer export`: where it writes, and how disk errors end.
-#include "data/fixture.h"
-
 #include <algorithm>
 #include <iostream>
 #include <sstream>
 
 #include "checkpoint/fixture.h"
 #include "cli/dispatch.h"
+#include "data/fixture.h"
 #include "expect_error.h"
 #include "small_disk.h"
 

@@ -21,6 +21,7 @@
 #include "core/hash.h"
 #include "core/hdf5_file.h"
 #include "data/buckets.h"
+#include "data/document_samples.h"
 #include "data/verify.h"
 #include "expect_error.h"
 #include "few_files.h"
@@ -551,6 +552,34 @@ TEST_F(Verify, AWholeDataset) {
   EXPECT_TRUE(result.faults.empty());
   EXPECT_EQ(result.documents, 40);
   EXPECT_GT(result.shards, 2);
+}
+
+TEST_F(Verify, LengthsAndSamplesOfDocuments) {
+  Dataset dataset(directory_);
+  const std::vector<std::string> documents = all_documents(directory_);
+  const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(directory_ + "/tokenizer.model");
+  const DocumentLengths lengths = document_lengths(dataset);
+  std::vector<int64_t> sizes;
+  for (const std::string& document : documents) sizes.push_back(std::ssize(tokenizer->encode(document)) + 1);
+  EXPECT_EQ(lengths.documents, 40);
+  EXPECT_EQ(lengths.shortest, *std::min_element(sizes.begin(), sizes.end()));
+  EXPECT_EQ(lengths.longest, *std::max_element(sizes.begin(), sizes.end()));
+  for (size_t i = 0; i < lengths.counts.size(); ++i) {
+    const int64_t low = int64_t{1} << i;
+    const auto within = [&](int64_t size) { return size >= low && size / 2 < low; };
+    EXPECT_EQ(lengths.counts[i], std::count_if(sizes.begin(), sizes.end(), within)) << i;
+  }
+  const std::vector<DocumentSample> samples = sample_documents(dataset, 8, 1000),
+                                    all = sample_documents(dataset, 99, 3);
+  ASSERT_EQ(samples.size(), 8u);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i].number, static_cast<int64_t>(5 * i + 2));
+    EXPECT_EQ(samples[i].length, sizes[5 * i + 2]);
+    EXPECT_EQ(tokenizer->decode(samples[i].tokens), documents[5 * i + 2]);
+  }
+  ASSERT_EQ(all.size(), 40u);
+  EXPECT_EQ(all[39].number, 39);
+  EXPECT_EQ(all[39].tokens.size(), 3u);
 }
 
 TEST_F(Verify, EveryFlippedBitIsFound) {

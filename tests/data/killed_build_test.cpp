@@ -99,7 +99,10 @@ TEST(KilledBuild, OfTwoDatasetsCanBeGivenAgain) {
 // Killed when everything was in place, and before that was reported.
 TEST(KilledBuild, WhatIsWholeIsTakenForTheSameRequestAlone) {
   const Scratch scratch;
-  const BuildOptions options = example_build(scratch, example_documents(40));
+  std::vector<std::string> documents = example_documents(40);
+  documents.push_back(documents[3]);
+  BuildOptions options = example_build(scratch, documents);
+  options.deduplicate = true;
   const auto build_killed = [&] {
     fs::remove_all(options.output);
     const pid_t child = ::fork();
@@ -114,7 +117,9 @@ TEST(KilledBuild, WhatIsWholeIsTakenForTheSameRequestAlone) {
   EXPECT_TRUE(built.was_there);
   EXPECT_EQ(built.datasets.at(0).fingerprint, fingerprint);
   EXPECT_EQ(built.datasets.at(0).documents, 40);
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "already holds a dataset");  // after one that had reported it
+  EXPECT_EQ(built.duplicates, 1);
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input,
+               "already holds a dataset");  // after one that had reported it
 
   BuildOptions other = options;
   other.seed = 1;

@@ -2,8 +2,10 @@
 // (tests/reference/lm_eval_tasks.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/file.h"
 #include "evaluate/task_data.h"
@@ -16,6 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using testing::kTaskData;
+
+// Datasets that we read in one form only.
+const std::set<std::string> kHubAlone = {"math500", "wikitext", "piqa", "social_iqa", "sciq", "triviaqa"};
 
 Json harness() {
   return Json::parse(read_file(kTaskData + "/harness.json"));
@@ -35,9 +40,9 @@ void expect_near(double ours, double theirs, const std::string& what) {
   EXPECT_NEAR(ours, theirs, 1e-12 * std::abs(theirs)) << what;
 }
 
-void expect_estimate(const Estimate& ours, const Json& results, const std::string& metric, const std::string& what) {
-  expect_near(ours.value, results.at(metric + ",none"), what);
-  const Json& error = results.at(metric + "_stderr,none");
+void expect_estimate(const Estimate& ours, const Json& results, const Metric& metric, const std::string& what) {
+  expect_near(ours.value, results.at(metric.name + "," + metric.filter.name), what);
+  const Json& error = results.at(metric.name + "_stderr," + metric.filter.name);
   ASSERT_EQ(ours.error.has_value(), error.is_number()) << what;
   if (ours.error) expect_near(*ours.error, error, what + " error");
 }
@@ -56,22 +61,39 @@ class TasksAgainstHarness : public ::testing::TestWithParam<const char*> {
     const Json& theirs = run.at("samples").at(name);
     const std::string what = name + " " + run.at("fewshot").dump() + "-shot";
     const Json& samples = theirs.at("samples");
-    EXPECT_EQ(scored.task.items.size(), samples.size()) << what;
+    EXPECT_EQ(scored.task.definition.version, run.at("versions").at(name).get<double>()) << what;
+    const std::vector<Item>& items = scored.task.items;
+    std::vector<std::string> filters;
+    for (const Json& sample : samples) {
+      const std::string filter = filter_of(sample);
+      if (std::ranges::find(filters, filter) == filters.end()) filters.push_back(filter);
+    }
+    EXPECT_EQ(items.size() * filters.size(), samples.size()) << what;
     for (size_t i = 0; i < samples.size(); ++i)
-      check_item(scored.task.items.at(i), samples[i], what + " item " + std::to_string(i));
-    EXPECT_EQ(task_hash(scored.task.items), theirs.at("task_hash")) << what;
+      check_item(items.at(i % items.size()), samples[i], what + " item " + std::to_string(i));
+    EXPECT_EQ(task_hash(items, filters.size()), theirs.at("task_hash")) << what;
     for (const Metric& metric : scored.task.definition.metrics) {
+      const std::string of_metric = what + " " + name_with_filter(metric);
+      const auto filter = std::ranges::find(filters, metric.filter.name);
+      const bool is_theirs = filter != filters.end() && samples[0].at("values").contains(metric.name);
+      const size_t first = is_theirs ? static_cast<size_t>(filter - filters.begin()) * items.size() : 0;
       std::vector<MetricValue> values;
-      for (size_t i = 0; i < samples.size(); ++i)
-        values.push_back(score(metric, scored.task.items[i], answers_of(samples[i])));
+      for (size_t i = 0; i < items.size(); ++i) {
+        const Json& sample = samples[first + i];
+        const std::vector<Answer> answers = answers_of(sample);
+        values.push_back(score(metric, items[i], answers));
+        if (is_theirs) check_value(values[i], sample.at("values").at(metric.name), of_metric + std::to_string(i));
+        if (sample.contains("filtered")) {
+          EXPECT_EQ(filtered_answer(metric.filter, answers[0].text), sample.at("filtered")[0]) << of_metric << i;
+        }
+      }
       scored.estimates.push_back(aggregate(metric.aggregation, values, harness_.at("bootstrap").get<int64_t>()));
-      if (!samples[0].at("values").contains(metric.name)) continue;  // an own one
-      for (size_t i = 0; i < samples.size(); ++i)
-        check_value(values[i], samples[i].at("values").at(metric.name), what + " " + metric.name);
-      expect_estimate(scored.estimates.back(), run.at("results").at(name), metric.name, what + " " + metric.name);
+      if (is_theirs) expect_estimate(scored.estimates.back(), run.at("results").at(name), metric, of_metric);
     }
     return scored;
   }
+
+  static std::string filter_of(const Json& sample) { return sample.value("filter", AnswerFilter{}.name); }
 
   void check_item(const Item& item, const Json& sample, const std::string& what) {
     const Json& requests = sample.at("requests");
@@ -80,6 +102,8 @@ class TasksAgainstHarness : public ::testing::TestWithParam<const char*> {
       EXPECT_EQ(item.requests[i].context, requests[i][0]) << what;
       if (requests[i][1].is_string()) {
         EXPECT_EQ(item.requests[i].continuation, requests[i][1]) << what;
+      } else if (requests[i][1].is_array()) {
+        EXPECT_EQ(Json(item.requests[i].generation.until), requests[i][1]) << what;
       }
     }
     const ItemHashes hashes = hashes_of(item);
@@ -106,13 +130,12 @@ TEST_P(TasksAgainstHarness, every_item_and_metric_is_theirs) {
   for (const Json& run : harness_.at("runs")) {
     for (const auto& item : run.at("samples").items()) {
       const std::string dataset = registry_.definition(item.key()).dataset;
-      const bool hub_alone = dataset == "math500" || dataset == "wikitext";
-      if (hub_alone && GetParam() != std::string("hub")) continue;
+      if (kHubAlone.contains(dataset) && GetParam() != std::string("hub")) continue;
       check(item.key(), run);
       ++tasks;
     }
   }
-  EXPECT_GE(tasks, 35U);
+  EXPECT_GE(tasks, 43U);
 }
 
 TEST_P(TasksAgainstHarness, groups_are_theirs) {
@@ -135,7 +158,7 @@ TEST_P(TasksAgainstHarness, groups_are_theirs) {
     }
     ASSERT_FALSE(metrics.empty()) << theirs;
     for (size_t i = 0; i < metrics.size(); ++i) {
-      expect_estimate(aggregate_group(parts[i]), run.at("results").at(theirs), metrics[i].name, theirs);
+      expect_estimate(aggregate_group(parts[i]), run.at("results").at(theirs), metrics[i], theirs);
     }
   }
 }

@@ -181,7 +181,7 @@ TEST_F(TaskPrompts, math_generates_until_the_next_problem) {
   EXPECT_EQ(item.requests[0].context, "Problem: What?\nAnswer:");
   EXPECT_EQ(item.requests[0].generation.until, std::vector<std::string>{"Problem:"});
   EXPECT_EQ(item.requests[0].generation.most_tokens, 256);
-  EXPECT_EQ(item.answer, "[-2,7]");
+  EXPECT_EQ(item.answers, std::vector<std::string>{"[-2,7]"});
   EXPECT_EQ(item.target, "[-2, 7]");
   EXPECT_EQ(
       item.document.dump(),
@@ -227,6 +227,21 @@ TEST_F(TaskPrompts, wikitext_is_measured_before_and_asked_after) {
   EXPECT_EQ(task.items[0].words, 28);
   EXPECT_EQ(task.items[0].bytes, 90);
   EXPECT_EQ(detokenized_wikitext("( [ { \" ' a ' \" } ] )"), "([{\"'a'\"}])");
+}
+
+TEST_F(TaskPrompts, gsm8k_shows_five_examples_unless_told_otherwise) {
+  std::vector<Json> items;
+  for (int i = 0; i < 6; ++i) items.push_back({{"question", "Q" + std::to_string(i)}, {"answer", "#### 1"}});
+  put("gsm8k/test.jsonl", jsonl(items));
+  put("gsm8k/train.jsonl", jsonl(items));
+  for (const int64_t shots : {5, 0}) {
+    const LoadedTask task = shots == 5 ? load("gsm8k") : load_shots("gsm8k", shots);
+    EXPECT_EQ(task.fewshot, shots);
+    const std::string& context = task.items[0].requests[0].context;
+    int64_t found = 0;
+    for (size_t at = 0; (at = context.find("#### 1\n\n", at)) != std::string::npos; ++at) ++found;
+    EXPECT_EQ(found, shots) << context;
+  }
 }
 
 TEST_F(TaskPrompts, examples_are_drawn_for_one_item_after_the_other) {

@@ -61,6 +61,24 @@ TEST(PythonText, a_dot_leaves_out_new_lines_alone) {
   EXPECT_EQ(first_group("is(.*?)\\.", "it is\n so."), std::nullopt);
 }
 
+TEST(PythonText, finds_the_groups_of_every_match) {
+  using Groups = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(find_all("(a)|(b)", "xab"), (Groups{{"a", ""}, {"", "b"}}));
+  EXPECT_EQ(find_all("x(.)", "xayxb"), (Groups{{"a"}, {"b"}}));
+  EXPECT_EQ(find_all("\\d+", "7 and 42"), (Groups{{"7"}, {"42"}}));
+  EXPECT_EQ(pattern_fault("(?s).*#### "), std::nullopt);
+  EXPECT_EQ(pattern_fault("a(b"), "U_REGEX_MISMATCHED_PAREN at character 3");
+}
+
+TEST(PythonText, quotes_texts_as_repr_does) {
+  EXPECT_EQ(repr("it's"), "\"it's\"");
+  EXPECT_EQ(repr("it's \"so\""), R"('it\'s "so"')");
+  EXPECT_EQ(repr("a\\b\t\r\n\x01\x7F\u00AD\u3000\u200B\U000E0001"),
+            R"('a\\b\t\r\n\x01\x7f\xad\u3000\u200b\U000e0001')");
+  EXPECT_EQ(repr("é \U0001F309"), "'é \U0001F309'");
+  EXPECT_EQ(repr(std::vector<std::string>{"a", ""}), "['a', '']");
+}
+
 TEST(PythonRandom, draws_what_cpython_draws) {
   Random words(1234);
   EXPECT_EQ(words.next_word(), 4150886329U);

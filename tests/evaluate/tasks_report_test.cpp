@@ -134,6 +134,44 @@ TEST(BenchmarkReport, ASampleShowsTheLimitOfAnAnswerOnlyWhereItWasAskedFor) {
   }
 }
 
+TEST(BenchmarkReport, EachFilterHasItsLinesAndItsValue) {
+  AnsweredTask entry = task_of("a", {true, true});
+  entry.task.definition.kind = TaskKind::generate;
+  entry.task.definition.metrics.clear();
+  for (const bool last : {false, true}) {
+    entry.task.definition.metrics.push_back(
+        {.name = "exact_match",
+         .scorer = ItemScore::same_text,
+         .filter = {.name = last ? "last" : "first", .extract = "[0-9]+", .last = last}});
+  }
+  for (Item& item : entry.task.items) {
+    item.requests = {{.kind = RequestKind::generate, .context = "Q:"}};
+    item.answers = {"2"};
+  }
+  entry.answers = {{.text = "1, 2"}, {.text = "2, 2"}};
+  const BenchmarkReport report(Selection{.tasks = {"a"}}, {entry});
+  const Json json = report.results(facts_at("t"));
+  EXPECT_EQ(json["results"]["a"]["exact_match,first"], 0.5);
+  EXPECT_EQ(json["results"]["a"]["exact_match,last"], 1.0);
+  EXPECT_TRUE(json["results"]["a"].contains("exact_match_stderr,last"));
+  EXPECT_EQ(json["higher_is_better"]["a"].dump(), R"({"exact_match":true})");
+  EXPECT_EQ(json["configs"]["a"]["metric_list"].size(), 1U);
+  EXPECT_EQ(json["n-samples"]["a"].dump(), R"({"original":3,"effective":2})");
+  EXPECT_EQ(json["task_hashes"]["a"], task_hash(entry.task.items, 2));
+  std::string order;
+  std::istringstream lines(report.samples(0));
+  for (std::string line; std::getline(lines, line);) {
+    const Json sample = Json::parse(line);
+    order += sample["doc_id"].dump() + sample["filter"].dump() + sample["resps"].dump() +
+             sample["filtered_resps"].dump() + sample["exact_match"].dump() + "\n";
+  }
+  EXPECT_EQ(order, R"(0"first"[["1, 2"]]["1"]0.0
+1"first"[["2, 2"]]["2"]1.0
+0"last"[["1, 2"]]["2"]1.0
+1"last"[["2, 2"]]["2"]1.0
+)");
+}
+
 TEST(BenchmarkReport, WordsAndBytesOfASampleAreIntegers) {
   AnsweredTask entry = task_of("a", {true});
   entry.task.definition.metrics = {

@@ -24,7 +24,7 @@ class Forms {
     fs::create_directories(scratch_ / "hub");
     for (const char* name :
          {"lambada_openai", "lambada_standard", "winogrande", "hellaswag", "arc_easy", "mmlu_anatomy", "cmmlu_agronomy",
-          "hendrycks_math_algebra", "hendrycks_math500", "wikitext"}) {
+          "hendrycks_math_algebra", "hendrycks_math500", "wikitext", "boolq", "openbookqa", "triviaqa"}) {
       const TaskDefinition& task =
           *std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& t) { return t.name == name; });
       const std::vector<std::string> places = split_paths(task.dataset, task.part, task.split);

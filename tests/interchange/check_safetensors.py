@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which safetensors files are accepted, here and by the reference implementation, over the corpus of the fuzz target and mutations of it:
+"""Which safetensors files are accepted, here and by the reference implementation, over the seeds of the fuzz target and mutations of them:
 what the reference refuses is refused here. Other refusals here are those in which this reader is stricter on purpose.
 
 check_safetensors.py SAFETENSORS_FUZZ
@@ -13,7 +13,9 @@ import tempfile
 
 from safetensors import SafetensorError, deserialize
 
-CORPUS = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "corpus" / "safetensors"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "fuzz"))
+import binary_seeds  # noqa: E402
+
 STRICTER = re.compile("|".join((
     "has more than 8 dims", "is longer than 512 bytes", "has the unknown dtype", "__metadata__ is too long", "a tensor has no name",
     "appears twice",  # the last one counts there, and a name may appear twice with the same place
@@ -53,7 +55,7 @@ def changed(data, draw):
 
 def main():
     draw = random.Random(3)
-    inputs = {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir())}
+    inputs = binary_seeds.safetensors()
     for name, data in list(inputs.items()):
         inputs.update({f"{name}, change {number}": changed(data, draw) for number in range(CHANGES)})
     with tempfile.TemporaryDirectory() as folder:

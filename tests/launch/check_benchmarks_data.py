@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""launch/benchmarks-data converts made-up Parquet files to the JSONL of tests/evaluate/data/hub, and says what it cannot read.
-Without pyarrow it is skipped (77), except for the errors that need none."""
+"""launch/benchmarks-data converts Parquet files, which pyarrow writes from JSONL of tests/evaluate/data/hub, back to the same bytes, and says what it
+cannot read. Without pyarrow it is skipped (77), except for the errors that need none."""
 import os
 import pathlib
 import subprocess
@@ -8,10 +8,12 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = ROOT / "tests/evaluate/data"
-CASES = [("arc/ARC-Easy/test.jsonl", ["arc_easy_test"]), ("cmmlu/agronomy/test.jsonl", ["cmmlu_agronomy_test"]),
-         ("hellaswag/validation.jsonl", ["hellaswag_validation-00000-of-00002", "hellaswag_validation-00001-of-00002"]),
-         ("lambada_standard/test.jsonl", ["lambada_standard_test"])]
+sys.path.insert(0, str(ROOT / "tests/system"))
+import parquet  # noqa: E402
+
+HUB = ROOT / "tests/evaluate/data/hub"
+CASES = [pathlib.Path(path) for path in ("arc/ARC-Easy/test.jsonl", "cmmlu/agronomy/test.jsonl", "lambada_standard/test.jsonl",
+                                         "hellaswag/train.jsonl")]  # in two parts
 
 
 def convert(*arguments):
@@ -37,17 +39,21 @@ def main() -> int:
         os.mkfifo(folder / "pipe")
         code, output = convert(folder / "pipe", __file__)
         expect(code == 76 and "is not a regular file" in output and (folder / "pipe").is_fifo(), f"a pipe: {code} {output}")
-        code, output = convert(folder / "x/a.jsonl", DATA / "parquet/arc_easy_test.parquet")
-        if "has no pyarrow" in output and not faults:
-            print(output)
-            return 77
-        for hub, parts in CASES:
-            made = folder / hub
-            code, output = convert(made, *(DATA / f"parquet/{part}.parquet" for part in parts))
-            expect(code == 0 and made.exists() and made.read_bytes() == (DATA / "hub" / hub).read_bytes(), f"{hub}: {code} {output}")
+        python = parquet.python_with_arrow()
+        if python is None:
+            code, output = convert(folder / "x/a.jsonl", __file__)
+            expect(code == 76 and "has no pyarrow" in output and "next: " in output, f"without pyarrow: {code} {output}")
+            print("\n".join(faults) or output)
+            return 1 if faults else 77
+        written = folder / "parquet"
+        parquet.write(python, HUB, written)
+        for place in CASES:
+            made = folder / place
+            code, output = convert(made, *parquet.parts(written, place))
+            expect(code == 0 and made.exists() and made.read_bytes() == (HUB / place).read_bytes(), f"{place}: {code} {output}")
+        mixed = [part for place in CASES[:2] for part in parquet.parts(written, place)]
         broken = folder / "broken.parquet"
-        broken.write_bytes((DATA / "parquet/arc_easy_test.parquet").read_bytes()[:-9])
-        mixed = [DATA / "parquet/arc_easy_test.parquet", DATA / "parquet/cmmlu_agronomy_test.parquet"]
+        broken.write_bytes(mixed[0].read_bytes()[:-9])
         for inputs, part in (([broken], "check that this is a complete Parquet file"), (mixed, "name only the parts of one split")):
             made = folder / "refused.jsonl"
             code, output = convert(made, *inputs)

@@ -31,8 +31,10 @@ def files_of(root):
 class Builder:
     """The folder work/ has: source (the copy), build, commands (for libclang), manifest.json (the mutants of the build)."""
 
-    def __init__(self, root, work, jobs, programs=None):
+    def __init__(self, root, work, jobs, programs=None, cuda=False):
         self.root, self.work, self.jobs, self.wanted = root, work, jobs, programs
+        self.options = ["-DCMAKE_BUILD_TYPE=Release", "-DSHIFTRON_BENCHMARKS=OFF"] + ["-DSHIFTRON_CUDA=machine"] * cuda
+        self.cuda = cuda
         self.copy, self.build = work / "source", work / "build"
         self.files = files_of(root)
         work.mkdir(parents=True, exist_ok=True)
@@ -40,8 +42,9 @@ class Builder:
     def commands(self):
         """A build folder with compile_commands.json of the original sources; nothing is compiled."""
         folder = self.work / "commands"
-        checked(["cmake", "-S", self.root, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DSHIFTRON_UNITY=OFF",
-                 "-DSHIFTRON_TESTS=OFF", "-DSHIFTRON_BENCHMARKS=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"],
+        tests = "ON" if self.cuda else "OFF"  # the emulator is one of them
+        checked(["cmake", "-S", self.root, "-B", folder, "-G", "Ninja", *self.options, "-DSHIFTRON_UNITY=OFF", f"-DSHIFTRON_TESTS={tests}",
+                 "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"],
                 self.work / "commands.log", "the configuration")
         return folder
 
@@ -104,8 +107,8 @@ class Builder:
 
     def configure(self):
         if not (self.build / "build.ninja").exists():
-            checked(["cmake", "-S", self.copy, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS=-Werror=vla",
-                     "-DSHIFTRON_BENCHMARKS=OFF", f"-DCMAKE_PROJECT_INCLUDE={self.copy / HERE / 'mutation.cmake'}"],
+            checked(["cmake", "-S", self.copy, "-B", self.build, "-G", "Ninja", *self.options, "-DCMAKE_CXX_FLAGS=-Werror=vla",
+                     f"-DCMAKE_PROJECT_INCLUDE={self.copy / HERE / 'mutation.cmake'}"],
                     self.work / "configure.log", "the configuration")
 
     def programs(self):

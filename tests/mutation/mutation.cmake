@@ -1,5 +1,6 @@
 # Included when tests/mutation/run configures its copy of the sources: links the state of mutants into all programs and the
-# listener into the test programs. To compile faster, all but the kernels, whose loops must be vectorised, have -O1, as tests always have.
+# listener into the test programs. To compile faster, all but the kernels, whose loops must be vectorised, have -O1, as tests always have;
+# with CUDA the kernels too, because the emulator's threads take most of the time.
 function(shiftron_add_mutation)
   find_package(GTest REQUIRED)
   set(here ${PROJECT_SOURCE_DIR}/tests/mutation)
@@ -7,11 +8,15 @@ function(shiftron_add_mutation)
   target_link_libraries(shiftron_core PUBLIC shiftron_mutation_state)
   add_library(shiftron_mutation_listener OBJECT ${here}/listener.cpp)
   target_link_libraries(shiftron_mutation_listener PRIVATE GTest::gtest)
+  set(optimized "_(kernels|mutation_state)$")
+  if(SHIFTRON_CUDA)
+    set(optimized "_mutation_state$")
+  endif()
   get_property(folders DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY BUILDSYSTEM_TARGETS)
   list(FILTER folders INCLUDE REGEX "^shiftron_")
   foreach(folder ${folders})
     get_target_property(type ${folder} TYPE)
-    if(type STREQUAL "STATIC_LIBRARY" AND NOT folder MATCHES "_(kernels|mutation_state)$")
+    if(type STREQUAL "STATIC_LIBRARY" AND NOT folder MATCHES "${optimized}")
       target_compile_options(${folder} PRIVATE -O1)
     endif()
   endforeach()
@@ -23,6 +28,13 @@ function(shiftron_add_mutation)
       list(APPEND programs ${target})
     endif()
   endforeach()
+  if(SHIFTRON_CUDA)  # only what runs kernels
+    set(programs cuda_tests machine_cuda_tests cuda_ranks cuda_layouts)
+    if(TARGET attention_plans)  # compiles two of the sources itself
+      target_link_libraries(attention_plans PRIVATE shiftron_mutation_state)
+      list(APPEND programs attention_plans)
+    endif()
+  endif()
   add_custom_target(mutation_programs DEPENDS shiftron communicator_mpi ${programs})
 endfunction()
 cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL shiftron_add_mutation)

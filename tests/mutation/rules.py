@@ -11,7 +11,9 @@ UNKNOWN = {TypeKind.DEPENDENT, TypeKind.UNEXPOSED, TypeKind.INVALID}  # depends 
 NEXT = {"+": "-", "-": "+", "+=": "-=", "-=": "+=", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"}
 ARITHMETIC = {"+", "-", "*", "/", "%"}
 COMPARISONS = {"<", "<=", ">", ">=", "==", "!=", "&&", "||"}
-WAITS = re.compile(r"(a?wait|record|pin|synchroni[sz]e|barrier|arrive|notify|wake|flush|f?sync|lock|unlock|join)(_.*)?$")
+WAITS = re.compile(r"((a?wait|record|pin|synchroni[sz]e|barrier|arrive|notify|wake|flush|f?sync|lock|unlock|join)(_.*)?"
+                   r"|__(sync(threads|warp)|threadfence|pipeline_)\w*|cp_async_\w+|cuda\w*(Synchronize|Wait|Record)\w*)$")
+LIBRARY = re.compile(r"(cuda|cublas|cudnn|nccl)[A-Z]\w*$")  # its calls return a status, whose value 0 means success
 SUMS = re.compile(r"((all_)?reduce|sum|add|accumulate|(all_)?gather)(_.*)?$")
 CHECKS = re.compile(r"(check|require|refuse|expect|verify|throw|fault|fail|rethrow|validate|ensure)(_.*)?$")
 REFUSALS = re.compile(r"\{?\s*(throw\b|(\w+::|\w+\.|\w+->)*(throw|refuse|fault|fail|rethrow)\w*\s*\()")
@@ -121,6 +123,11 @@ def bare(node):
     return node
 
 
+def returns_status(node):
+    """Whether it calls a library of CUDA whose result says what failed."""
+    return node.kind == CursorKind.CALL_EXPR and LIBRARY.match(node.spelling or "") is not None and kind_of(node) == TypeKind.ENUM
+
+
 class Rules:
     """Collects the sites of one file."""
 
@@ -224,6 +231,8 @@ class Rules:
             elif len(arguments) == 2:
                 self.binary(node, arguments)
             return
+        if returns_status(node):
+            self.add("wait" if WAITS.match(name) else "call", where, "value", f"{node.type.spelling}{{}}")
         called = node.referenced
         parameters = list(called.type.argument_types()) if called is not None and called.type.kind == TypeKind.FUNCTIONPROTO else []
         for i, (argument, its) in enumerate(zip(arguments, ranges)):
@@ -283,7 +292,11 @@ class Rules:
             rule = next((rule for rule, names in (("wait", WAITS), ("sum", SUMS), ("check", CHECKS)) if names.match(name)), "call")
         else:
             rule = "call" if inner.kind in (CursorKind.CXX_DELETE_EXPR, CursorKind.UNEXPOSED_EXPR) else None
-        if rule:
+        checked = next(inner.get_arguments(), None) if rule == "check" and inner.kind == CursorKind.CALL_EXPR else None
+        its = checked is not None and returns_status(bare(checked)) and self.source.range(checked)
+        if its and (call := self.line_of(its)):  # it remains, its status is ignored
+            self.add(rule, where, "value", f"static_cast<void>({call})")
+        elif rule:
             self.add(rule, where, "drop")
 
     def macro_statement(self, begin):

@@ -13,7 +13,7 @@ import time
 
 STEPS = (2, 20, 1e9)  # seconds of the cases that one process runs: first the cheapest ones of each program
 SLACK, FACTOR = 15, 6  # limit of a process: SLACK + FACTOR · recorded seconds
-LIMITS = ["prlimit", f"--as={8 << 30}"]  # of a process: a mutant may never stop to allocate. Not of files: tests make huge sparse ones
+MEMORY = 8 << 30  # bytes of a process: a mutant may never stop to allocate. Files have no limit: tests make huge sparse ones
 TIME_SCALE = "2"  # of the tests' own limits (tests/time_scale.py), as the machine may be loaded
 
 
@@ -28,12 +28,12 @@ class Outcome:
     tests: int = 0  # that reach it and were run
 
 
-def run_limited(command, limit, environment, folder, log):
+def run_limited(command, limit, environment, folder, log, memory="as"):
     """Exit code; None if it was stopped at its limit. Its whole session ends with it. It writes into a pipe, as under ctest: tests lower the
-    limit of file sizes, and a log that is a file may exceed that."""
+    limit of file sizes, and a log that is a file may exceed that. `memory`: which of prlimit's limits is MEMORY."""
     with open(log, "wb") as output, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output) as reader:
-        process = subprocess.Popen([*LIMITS, *command], stdout=reader.stdin, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
-                                   env=environment, start_new_session=True)
+        process = subprocess.Popen(["prlimit", f"--{memory}={MEMORY}", *command], stdout=reader.stdin, stderr=subprocess.STDOUT,
+                                   stdin=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True)
         try:
             return process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -54,8 +54,9 @@ def run_limited(command, limit, environment, folder, log):
 class Tests:
     """The tests of a mutated build, with what they reach: {program: {case: [seconds, numbers]}} and {ctest name: [seconds, numbers]}."""
 
-    def __init__(self, build, programs, work, fingerprint):
-        self.build, self.programs, self.work, self.fingerprint = build, programs, work, fingerprint
+    def __init__(self, build, programs, work, fingerprint, cuda=False):
+        self.build, self.programs, self.work, self.fingerprint, self.cuda = build, programs, work, fingerprint, cuda
+        self.memory = "data" if cuda else "as"  # the emulator reserves terabytes of addresses
         self.path = work / "recorded.json"
         self.cases, self.system, self.broken = {}, {}, []
         if self.path.exists():
@@ -102,18 +103,21 @@ class Tests:
             reached.write_bytes(bytes(largest + 1))
             environment = self.environment("record", temporary, SHIFTRON_MUTATION_REACHED=str(reached), SHIFTRON_MUTATION_CASES=str(lines))
             log = self.work / f"record-{name}.log"
-            code = run_limited(self.command(name), 3600, environment, self.build / "tests", log)
+            code = run_limited(self.command(name), 3600, environment, self.build / "tests", log, self.memory)
             if code not in (0, 1):  # 1: some cases fail, which are left out
                 raise RecordError(f"{name} did not end without a mutant (exit code {code}): {log}\n  next: {self.programs[name]}")
             return name, *read_cases(lines.read_text() if lines.exists() else "")
 
     def all_system(self):
-        """Names of ctest's tests that run whole programs of this build."""
+        """Names of ctest's tests that run whole programs of this build; of a build with CUDA: that run kernels or plan them."""
         listed = json.loads(subprocess.run(["ctest", "--test-dir", self.build, "--show-only=json-v1"], capture_output=True, check=True).stdout)
-        built = [str(self.build / "shiftron"), str(self.build / "tests/communicator_mpi")]
+        others = ["cuda_ranks", "cuda_layouts", "machine/cuda/planning/attention_plans"] if self.cuda else ["communicator_mpi"]
+        built = [str(self.build / "shiftron"), *(str(self.build / "tests" / program) for program in others)]
         names = []
         for test in listed["tests"]:
             words = [*test.get("command", []), *(str(entry["value"]) for entry in test.get("properties", []) if entry["name"] == "ENVIRONMENT")]
+            if self.cuda and not re.search(r"cuda|gpu|attention_plans", test["name"]):
+                continue
             if any(program in word for word in words for program in built):
                 names.append(test["name"])
         return names
@@ -136,7 +140,7 @@ class Tests:
 
     def run_system(self, name, mutant, limit, temporary, log, **more):
         command = ["ctest", "--test-dir", self.build, "--output-on-failure", "--timeout", "100000", "-R", f"^{re.escape(name)}$"]
-        return run_limited(command, limit, self.environment(mutant, temporary, **more), self.build, self.work / log)
+        return run_limited(command, limit, self.environment(mutant, temporary, **more), self.build, self.work / log, self.memory)
 
     def chunks(self, number, own):
         """[(program, its cases, seconds)] that reach a mutant: those of its folder first within each step."""
@@ -164,7 +168,7 @@ class Tests:
             for program, cases, seconds in self.chunks(number, own):
                 flags.write_text(f"--gtest_filter={':'.join(cases)}\n--gtest_fail_fast=1\n")
                 code = run_limited([*self.command(program), f"--gtest_flagfile={flags}"], SLACK + FACTOR * seconds,
-                                   self.environment(number, temporary), self.build / "tests", log)
+                                   self.environment(number, temporary), self.build / "tests", log, self.memory)
                 outcome.tests += len(cases)
                 if code != 0:
                     outcome.killer = f"{program} {blamed_case(log.read_text(errors='replace'))}" + \

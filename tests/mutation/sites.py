@@ -1,6 +1,7 @@
-"""Finds all sites of mutations in src/ with libclang, from the commands of a release build, and keeps them per file for the next run."""
+"""Finds all sites of mutations in src/ with libclang, from the commands of a build, and keeps them per file for the next run."""
 import dataclasses
 import hashlib
+import itertools
 import json
 import multiprocessing
 import pathlib
@@ -18,7 +19,17 @@ SKIPPED = {K.STATIC_ASSERT, K.ENUM_DECL, K.TYPE_REF, K.TEMPLATE_REF, K.NAMESPACE
            K.TYPEDEF_DECL}
 # A header that more sources include, also indirectly, is left out: a sample with one of its sites recompiles most tests.
 MOST_INCLUDERS = 12
+# libclang 14 has no std::source_location, so the emulator's barriers and shuffles would be invalid, and calls of them no sites.
+PLACE = """#include <source_location>
+#ifndef __cpp_lib_source_location
+namespace std { struct source_location { static constexpr source_location current() { return {}; } }; }
+#endif
+"""
 TOGETHER = 6  # sources of a folder that are parsed at once, as in CMakeLists.txt
+
+
+class ParseError(Exception):
+    pass
 
 
 class Walk:
@@ -37,7 +48,11 @@ class Walk:
         children = list(node.get_children())
         if kind in (K.VAR_DECL, K.FIELD_DECL, K.PARM_DECL):
             if not re.search(r"\bconst(expr|init|eval)\b", self.before(node)):
+                outer = self.rules.function
+                if kind == K.FIELD_DECL:
+                    self.rules.function = node.spelling
                 self.visit_all(self.after_name(node, children))
+                self.rules.function = outer
             return
         handler = getattr(self, kind.name.lower(), None)
         if handler:
@@ -46,23 +61,33 @@ class Walk:
             self.visit_all(children)
 
     def visit_all(self, children):
+        template = None  # where the name of a type's template ends
         for child in children:
-            self.visit(child)
+            if child.kind == K.TEMPLATE_REF:
+                template = template or child.extent.end.offset
+            elif template is None or not self.is_open(template, child.extent.start.offset):
+                self.visit(child)
+
+    def is_open(self, begin, end):
+        """Whether `end` is among the template arguments that follow a name."""
+        between = self.source.data[begin:end].replace(b"->", b"")
+        return between.count(b"<") > between.count(b">")
 
     def before(self, node):
         """A declaration's text up to its name."""
         begin = node.extent.start.offset
         return self.source.text(begin, max(begin, node.location.offset))
 
-    @staticmethod
-    def after_name(node, children):
-        """The initializer. In `T name(a + b)` the constructor's call begins at the name: its arguments."""
+    def after_name(self, node, children):
+        """The initializer, without the extents of an array, which are constant expressions. In `T name(a + b)` the constructor's call begins at the
+        name: its arguments."""
         after = []
         for child in children:
-            if child.extent.start.offset > node.location.offset:
-                after.append(child)
-            elif child.extent.start.offset == node.location.offset:
+            start = child.extent.start.offset
+            if start == node.location.offset:
                 after += child.get_children()
+            elif start > node.location.offset and not self.source.data[max(0, start - 9):start].rstrip().endswith(b"["):
+                after.append(child)
         return after
 
     def function(self, node):
@@ -160,8 +185,15 @@ class Walk:
     def init_list_expr(self, _, children):
         for child in children:
             if child.kind.is_expression():
-                self.rules.step(child, "index")
+                self.rules.step(self.without_name(child), "index")
         self.visit_all(children)
+
+    def without_name(self, node):
+        """The value of `.name = value`."""
+        begin = node.extent.start.offset
+        if self.source.data[begin:begin + 1] != b"." or self.source.data[begin + 1:begin + 2].isdigit():
+            return node
+        return next((child for child in node.get_children() if child.kind.is_expression()), node)
 
     def conditional_operator(self, _, children):
         if len(children) == 3:
@@ -181,7 +213,7 @@ class Walk:
 
 def parse(paths, arguments):
     """One translation unit of all these sources."""
-    text = "".join(f'#include "{path}"\n' for path in paths)
+    text = PLACE + "".join(f'#include "{path}"\n' for path in paths)
     return Index.create().parse("all.cpp", args=arguments, unsaved_files=[("all.cpp", text)], options=TranslationUnit.PARSE_INCOMPLETE)
 
 
@@ -200,12 +232,19 @@ def sites_of(unit, root, files):
     return {walk.source.path: sorted(walk.rules.sites, key=lambda site: (site.begin, -site.end)) for walk in walks.values()}
 
 
-def includes(root):
-    """{file: the files of src/ that it includes, also indirectly}."""
+def is_cuda(name):
+    """Whether it is a CUDA source. Every build compiles scratch_cuda.cpp, which is none."""
+    return name.endswith(("_cuda.cu", "_cuda.h"))
+
+
+def includes(root, cuda):
+    """{file: the files of src/ and tests/ that it includes, also indirectly}."""
     direct = {}
-    for path in [*root.glob("src/**/*.h"), *root.glob("src/**/*.cpp"), *root.glob("tests/**/*.cpp"), *root.glob("tests/**/*.h")]:
+    patterns = ["src/**/*.h", "src/**/*.cpp", "tests/**/*.cpp", "tests/**/*.h"] + ["src/**/*.cu"] * cuda
+    folders = ["src", "tests"] + ["tests/machine"] * cuda
+    for path in itertools.chain.from_iterable(map(root.glob, patterns)):
         names = re.findall(r'^#include "([^"]+)"', path.read_text(), re.M)
-        direct[str(path.relative_to(root))] = [f"{folder}/{name}" for name in names for folder in ("src", "tests") if (root / folder / name).exists()]
+        direct[str(path.relative_to(root))] = [f"{folder}/{name}" for name in names for folder in folders if (root / folder / name).exists()]
 
     def follow(name, seen):
         for other in direct.get(name, ()):
@@ -239,24 +278,28 @@ def parse_one(job):
     for sources, files in together:
         if len(together) > 1:
             unit = parse([root / source for source in sources], arguments)
+        if is_cuda(sources[0]) and has_errors(unit):  # what the emulator declares is not understood: sites would be lost
+            error = next(message for message in unit.diagnostics if message.severity >= message.Error)
+            raise ParseError(f"libclang cannot parse {sources[0]}: {error.location.file}:{error.location.line}: {error.spelling}")
         found.update({name: [dataclasses.asdict(site) for site in sites] for name, sites in sites_of(unit, root, files).items()})
     entry.with_suffix(".new").write_text(json.dumps(found))
     entry.with_suffix(".new").rename(entry)
     return found
 
 
-def plan(root, build):
+def plan(root, build, cuda):
     """[({source: files whose sites it gives}, arguments, files that they include)], a list entry per translation unit. A header belongs to the
     source of its name, otherwise to the first that includes it. As in the build, several sources of a folder are parsed together."""
     sources = {str(pathlib.Path(name).relative_to(root)): arguments for name, arguments in commands(build).items()
-               if pathlib.Path(name).is_relative_to(root / "src")}
-    of = includes(root)
+               if pathlib.Path(name).is_relative_to(root / "src") and is_cuda(name) == cuda}
+    of = includes(root, cuda)
+    suffix = ".cu" if cuda else ".cpp"
     jobs = {name: [name] for name in sorted(sources)}
-    for header in sorted(name for name in of if name.startswith("src/") and name.endswith(".h")):
-        includers = [name for name, seen in of.items() if header in seen and name.endswith(".cpp")]
+    for header in sorted(name for name in of if name.startswith("src/") and name.endswith(".h") and is_cuda(name) == cuda):
+        includers = [name for name, seen in of.items() if header in seen and name.endswith(suffix)]
         mine = [name for name in sorted(includers) if name in sources]
-        if mine and len(includers) <= MOST_INCLUDERS:
-            own = header[:-2] + ".cpp"
+        if mine and (cuda or len(includers) <= MOST_INCLUDERS):
+            own = header[:-2] + suffix
             jobs[own if own in mine else mine[0]].append(header)
     batches = []
     for name in sorted(sources):
@@ -270,8 +313,9 @@ def plan(root, build):
     return batches
 
 
-def find(root, build, cache, processes, folders=("src",)):
-    """All sites of these folders, ordered by file and position. `build` has compile_commands.json of `root`."""
+def find(root, build, cache, processes, folders=("src",), cuda=False):
+    """All sites of these folders, of CUDA sources or of the others, ordered by file and position. `build` has compile_commands.json of
+    `root`."""
     cache.mkdir(parents=True, exist_ok=True)
     here = pathlib.Path(__file__).parent
     tool = b"".join((here / name).read_bytes() for name in ("sites.py", "rules.py"))
@@ -284,7 +328,7 @@ def find(root, build, cache, processes, folders=("src",)):
 
     found, jobs = {}, []
     wanted = tuple(folder.rstrip("/") + "/" for folder in folders)
-    for files, arguments, seen in plan(root, build):
+    for files, arguments, seen in plan(root, build, cuda):
         if not any(name.startswith(wanted) for names in files.values() for name in names):
             continue
         key = hashlib.sha256(tool + repr((files, arguments)).encode() + b"".join(map(text, sorted(seen)))).hexdigest()[:24]

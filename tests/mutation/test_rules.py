@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """The rules of tests/mutation: the mutants of example.cpp compile together, and each one changes what the program prints."""
 import dataclasses
+import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
@@ -126,6 +128,53 @@ class Sources(unittest.TestCase):
         every = [dataclasses.replace(base, path=f"src/{folder}/a.cpp", line=line) for folder in ("model", "cli") for line in range(1000)]
         model = sum(site.path.startswith("src/model") for site in rewrite.sample(every, 200, "0"))
         self.assertTrue(130 < model < 170, model)
+
+
+class Cuda(unittest.TestCase):
+    HEADER = """// A file.
+#include <source_location>
+enum cudaError_t { cudaSuccess };
+cudaError_t cudaStreamWaitEvent(int stream, void* event);
+cudaError_t cudaStreamSynchronize(void* stream);
+void check_call(cudaError_t status, const char* call);
+inline void __syncthreads(const std::source_location& place = std::source_location::current()) {}
+int __shfl_sync(unsigned mask, int value, int source, const std::source_location& place = std::source_location::current());
+struct Grid { int x; };
+void launch(Grid grid, int block);
+template <int kCount> struct Piece { int parts[kCount - 1]; };
+template <typename T> void use(T piece) {}
+template <int kCount> void wait_for(void* event) { check_call(cudaStreamWaitEvent(kCount, event), "wait"); }
+"""
+    SOURCE = """// A file.
+#include "kernels/a_cuda.h"
+constexpr int kBlock = 2 * 32;
+void kernel() { __syncthreads(); asm("" : : "r"(1)); use(Piece<kBlock / 2>{}); }
+int of_first(int own) { return __shfl_sync(~0u, own, 0); }
+void start(int n, void* stream) { launch({.x = n / kBlock}, kBlock); cudaStreamSynchronize(stream); }
+"""
+
+    def test_kernels_their_launches_and_waits_have_sites(self):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            (root / "src/kernels").mkdir(parents=True)
+            (root / "src/kernels/a_cuda.h").write_text(self.HEADER)
+            (root / "src/kernels/a_cuda.cu").write_text(self.SOURCE)
+            (root / "src/kernels/b.cpp").write_text("// A file.\nint b(int c) { return -c; }\n")
+            entries = [{"file": f"{root}/src/kernels/{file}", "command": f"c++ -I{root}/src -std=c++20"} for file in ("a_cuda.cu", "b.cpp")]
+            (root / "compile_commands.json").write_text(json.dumps(entries))
+            with unittest.mock.patch.object(finder, "MOST_INCLUDERS", 0):  # which is a limit for other headers
+                found = finder.find(root, root, root / "sites", 1, cuda=True)
+        sites = {}
+        for site in found:
+            sites.setdefault((site.path[-2:], site.line), []).append((site.rule, site.original))
+        self.assertEqual(sites.pop(("cu", 4)), [("wait", "__syncthreads()"), ("call", "use(Piece<kBlock / 2>{})")])
+        self.assertIn(("bypass", "__shfl_sync(~0u, own, 0)"), sites.pop(("cu", 5)))
+        self.assertEqual(sites.pop(("cu", 6)), [("call", "launch({.x = n / kBlock}, kBlock)"), ("index", "n / kBlock"), ("factor", "n / kBlock"),
+                                                ("index", "kBlock"), ("wait", "cudaStreamSynchronize(stream)")])
+        waiting = "cudaStreamWaitEvent(kCount, event)"
+        self.assertEqual(sites.pop((".h", 13)), [("check", f'check_call({waiting}, "wait")'), ("wait", waiting), ("index", "kCount")])
+        self.assertEqual(sites, {})
+        self.assertEqual([site.alternative for site in found if site.rule == "check"], [f"static_cast<void>({waiting})"])
 
 
 class Recorded(unittest.TestCase):

@@ -24,6 +24,12 @@ BUILT_IN = pathlib.Path(lm_eval.tasks.__file__).parent
 GENERATED = ["The answer is $\\frac12$.", "0.5", "$[-2,2]$", "7", "so $9\\text{ cm}$", "$x \\in [-2,7]$", "90", "1,000",
              "Final Answer: The final answer is $\\frac{1}{2}$. I hope it is correct.",
              "Final Answer: The final answer is $90^\\circ$. I hope it is correct."]
+# For the questions that begin so: asked without examples, and after some.
+GENERATED_TO = {"Who wrote the first program": ["  countess ADA", " Adam"], "Which cape": [" The 'Cape!'", "\tBACK\\SLASH "],
+                "Which city": [" İstanbul", " konÉ\u3000polis"], "Which number": [" forty two", " 42\0"],
+                "Ana has": [" It is 12.\n#### 12", " so 3 * 4 = $12. Thus 12"], "A barn costs": [" #### 1,250.", " $1250"],
+                "It was 4": ["#### -5\n#### 5", " minus five: -5"], "What is half": [" The answer is 2.50", " #### 2.5."],
+                "How many sides": [" six", " 6 sides"]}
 MMLU = ["abstract_algebra", "business_ethics", "sociology", "philosophy"]
 CMMLU = ["agronomy", "logical"]
 MATH = {"algebra": "algebra", "geometry": "geometry"}
@@ -51,7 +57,15 @@ class Answers(lm_eval.api.model.LM):
         return [-float(number(request.args[0]) % 9973) / 7 for request in requests]
 
     def generate_until(self, requests):
-        return [GENERATED[number(request.args[0]) % len(GENERATED)] for request in requests]
+        return [self.generated(request.args[0]) for request in requests]
+
+    @staticmethod
+    def generated(context):
+        questions = context.split("Question: ")
+        for begin, texts in GENERATED_TO.items():
+            if questions[-1].startswith(begin):
+                return texts[min(len(questions) - 2, 1)]
+        return GENERATED[number(context) % len(GENERATED)]
 
 
 def write_tasks(folder: pathlib.Path) -> list:
@@ -72,6 +86,12 @@ def write_tasks(folder: pathlib.Path) -> list:
     add("hellaswag", "hellaswag/hellaswag.yaml", {split: f"hellaswag/{split}.jsonl" for split in ("train", "validation")})
     for name, part in (("arc_easy", "ARC-Easy"), ("arc_challenge", "ARC-Challenge")):
         add(name, "arc/arc_easy.yaml", {split: f"arc/{part}/{split}.jsonl" for split in ("train", "test")}, validation_split=None)
+    for name, base in (("piqa", "piqa/piqa.yaml"), ("boolq", "super_glue/boolq/default.yaml"), ("social_iqa", "siqa/siqa.yaml"),
+                       ("copa", "super_glue/copa/default.yaml"), ("triviaqa", "triviaqa/default.yaml")):
+        add(name, base, {split: f"{name}/{split}.jsonl" for split in ("train", "validation")})
+    for name, base in (("openbookqa", "openbookqa/openbookqa.yaml"), ("sciq", "sciq/sciq.yaml")):
+        add(name, base, {split: f"{name}/{split}.jsonl" for split in ("train", "test")}, validation_split=None)
+    add("gsm8k", "gsm8k/gsm8k.yaml", {split: f"gsm8k/{split}.jsonl" for split in ("train", "test")})
     for subject in MMLU:
         files = {split: f"mmlu/{subject}/{split}.jsonl" for split in ("dev", "test")}
         add(f"mmlu_{subject}", f"mmlu/default/mmlu_{subject}.yaml", files)
@@ -94,10 +114,11 @@ def write_tasks(folder: pathlib.Path) -> list:
 def kept(sample: dict) -> dict:
     answers = [list(answer[0]) if isinstance(answer[0], (list, tuple)) else answer[0] for answer in sample["resps"]]
     values = {name: sample[name] for name in sample["metrics"]}
-    return {"doc_hash": sample["doc_hash"], "prompt_hash": sample["prompt_hash"], "target_hash": sample["target_hash"],
-            "requests": [[request[0], request[1] if len(request) > 1 and isinstance(request[1], str) else None]
-                         for request in sample["arguments"]],
-            "answers": answers, "values": values}
+    requests = [[*request, None][:2] for request in sample["arguments"]]
+    facts = {"doc_hash": sample["doc_hash"], "prompt_hash": sample["prompt_hash"], "target_hash": sample["target_hash"],
+             "requests": [[context, more["until"] if isinstance(more, dict) else more] for context, more in requests],
+             "answers": answers, "values": values}
+    return facts if sample["filter"] == "none" else {**facts, "filter": sample["filter"], "filtered": sample["filtered_resps"]}
 
 
 def run(manager, tasks, fewshot) -> dict:
@@ -109,7 +130,8 @@ def run(manager, tasks, fewshot) -> dict:
         samples[name] = {"task_hash": hashlib.sha256(hashes.encode()).hexdigest(), "samples": [kept(s) for s in all_of_task]}
     results = {name: {key: value for key, value in values.items() if isinstance(value, (int, float, str))}
                for name, values in found["results"].items()}
-    return {"fewshot": fewshot, "samples": samples, "results": results}
+    versions = {name: found["versions"][name] for name in samples}
+    return {"fewshot": fewshot, "samples": samples, "results": results, "versions": versions}
 
 
 def main() -> int:

@@ -121,6 +121,18 @@ TEST(RunReport, TimeLeftIsThatOfTheStepsBehindThisOne) {
   EXPECT_TRUE(line.ends_with("  0:21 left")) << line;
 }
 
+TEST(RunReport, AFilterEndsTheNamesOfItsMetricAndError) {
+  const Scratch scratch;
+  const RunConfig config = config_in(scratch);
+  Log log;
+  RunReport report(config, 1, 1e6, log, {});
+  report.tasks(2, {{.task = "gsm8k", .metric = "exact_match,strict-match", .value = 0.5, .error = 0.25},
+                   {.task = "piqa", .metric = "acc", .value = 1, .error = 0}});
+  EXPECT_EQ(ordered_json::parse(Scratch::read(scratch / "metrics.jsonl")).at("benchmarks").dump(),
+            R"({"gsm8k":{"exact_match,strict-match":0.5,"exact_match_stderr,strict-match":0.25},)"
+            R"("piqa":{"acc":1.0,"acc_stderr":0.0}})");
+}
+
 TEST(RunReport, ScalarsAreEveryNumberOfALine) {
   const ordered_json line = ordered_json::parse(R"({"step": 3, "loss": 1.5, "gradient_norm": null, "note": "text",
       "layer_gradient_norms": {"layers.0": 2, "head": null}, "shift": {"0": {"key": [0.25, 0.75]}}, "skipped": 0})");

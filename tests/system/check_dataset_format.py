@@ -218,10 +218,11 @@ class DatasetFormat(SystemTest):
             self.assertTrue(all(0 <= token < VOCAB and token != END for token in one["ids"]))
         self.expect(0, self.start(2, [*given, "--output", self.folder / "continued.jsonl"]))
         self.assertEqual((self.folder / "continued.jsonl").read_text(), printed)
+        self.assertEqual(self.must(shiftron(*words)), printed, "the checkpoint states the end token of its training data")
         self.expect_log_probabilities(checkpoint, given)
         other = self.folder / "other.jsonl"
         other.write_text('{"ids": [1]}\n{"ids": [%d]}\n' % VOCAB)
-        for line, fault in ((words, "give --end-of-document I"), ([*given, "--prompt", "a"], "--prompt and --ids both define what to continue"),
+        for line, fault in (([*given, "--prompt", "a"], "--prompt and --ids both define what to continue"),
                             (["generate", "--checkpoint", checkpoint, "--prompt", "a", "--end-of-document", 1], "--end-of-document only applies with --ids"),
                             ([*given, "--output", prompts], f"--output {prompts} is also an input"),
                             ([*given[:3], "--ids", other, "--end-of-document", END], f"other.jsonl:2: id {VOCAB} at position 0 is not within the vocabulary")):

@@ -24,13 +24,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFilter = "none";  // the harness's name for unfiltered answers
-
-std::string key_of(const std::string& metric) {
-  return metric + "," + kFilter;
+// The harness's names: "acc,none", "exact_match_stderr,strict-match". `metric`: as name_with_filter() returns it.
+std::string key_of(const std::string& metric, const std::string& more = "") {
+  const size_t comma = std::min(metric.find(','), metric.size());
+  const std::string filter = comma == metric.size() ? "," + AnswerFilter{}.name : metric.substr(comma);
+  return metric.substr(0, comma) + more + filter;
 }
-std::string error_key_of(const std::string& metric) {
-  return metric + "_stderr," + kFilter;
+
+// The filters of a task's answers, each once.
+std::vector<AnswerFilter> filters_of(const TaskDefinition& task) {
+  std::vector<AnswerFilter> filters;
+  for (const Metric& metric : task.metrics) {
+    if (std::ranges::find(filters, metric.filter.name, &AnswerFilter::name) == filters.end())
+      filters.push_back(metric.filter);
+  }
+  if (filters.empty()) filters.emplace_back();
+  return filters;
 }
 
 Json error_of(const Estimate& estimate) {
@@ -136,7 +145,7 @@ void BenchmarkReport::add_task(size_t index, int depth) {
     rows_.push_back({.name = task.name,
                      .alias = task.alias(),
                      .depth = depth,
-                     .metric = task.definition.metrics[i].name,
+                     .metric = name_with_filter(task.definition.metrics[i]),
                      .estimate = estimates_[index][i],
                      .higher_is_better = task.definition.metrics[i].higher_is_better,
                      .items = static_cast<int64_t>(task.items.size()),
@@ -189,9 +198,9 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
     Json& result = results[row.name];
     if (result.is_null()) result = {{"name", row.name}, {"alias", row.alias}, {"sample_len", row.items}};
     result[key_of(row.metric)] = row.estimate.value;
-    result[error_key_of(row.metric)] = error_of(row.estimate);
+    result[key_of(row.metric, "_stderr")] = error_of(row.estimate);
     if (row.is_group) {
-      result[key_of(row.metric + "_macro")] = row.macro;
+      result[key_of(row.metric, "_macro")] = row.macro;
       result["sample_count"][key_of(row.metric)] = row.items;
     }
   }
@@ -213,6 +222,7 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
     const TaskDefinition& definition = task.definition;
     Json metrics = Json::array();
     for (const Metric& metric : definition.metrics) {
+      if (better[task.name].contains(metric.name)) continue;  // with another filter
       metrics.push_back({{"metric", metric.name}, {"higher_is_better", metric.higher_is_better}});
       better[task.name][metric.name] = metric.higher_is_better;
     }
@@ -230,7 +240,7 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
     versions[task.name] = definition.version;
     shots[task.name] = task.fewshot;
     samples[task.name] = {{"original", task.original_items}, {"effective", task.items.size()}};
-    hashes[task.name] = task_hash(task.items);
+    hashes[task.name] = task_hash(task.items, filters_of(definition).size());
   }
   const Json end = Json::array({facts.end_of_document, std::to_string(facts.end_of_document_id)});
   Json report = {{"results", results}};
@@ -267,10 +277,18 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
 }
 
 std::string BenchmarkReport::samples(size_t index) const {
+  std::string lines;
+  for (const AnswerFilter& filter : filters_of(tasks_[index].task.definition)) lines += samples(index, filter);
+  return lines;
+}
+
+std::string BenchmarkReport::samples(size_t index, const AnswerFilter& filter) const {
   const AnsweredTask& entry = tasks_[index];
   const std::vector<Metric>& metrics = entry.task.definition.metrics;
   Json names = Json::array();
-  for (const Metric& metric : metrics) names.push_back(metric.name);
+  for (const Metric& metric : metrics) {
+    if (metric.filter.name == filter.name) names.push_back(metric.name);
+  }
   std::string lines;
   for (size_t i = 0; i < entry.task.items.size(); ++i) {
     const Item& item = entry.task.items[i];
@@ -279,16 +297,19 @@ std::string BenchmarkReport::samples(size_t index) const {
     for (size_t j = 0; j < answers.size(); ++j) {
       const Json response = response_of(item.requests[j], answers[j]);
       responses.push_back(Json::array({response}));
-      filtered.push_back(response);
+      filtered.push_back(item.requests[j].kind == RequestKind::generate ? Json(filtered_answer(filter, answers[j].text))
+                                                                        : response);
     }
     const ItemHashes hashes = hashes_of(item);
     Json line = {{"doc_id", item.number},       {"doc", item.document},
                  {"target", item.target},       {"arguments", arguments_of(item)},
                  {"resps", responses},          {"filtered_resps", filtered},
-                 {"filter", kFilter},           {"metrics", names},
+                 {"filter", filter.name},       {"metrics", names},
                  {"doc_hash", hashes.document}, {"prompt_hash", hashes.prompt},
                  {"target_hash", hashes.target}};
-    for (size_t m = 0; m < metrics.size(); ++m) line[metrics[m].name] = value_of(metrics[m], values_[index][m][i]);
+    for (size_t m = 0; m < metrics.size(); ++m) {
+      if (metrics[m].filter.name == filter.name) line[metrics[m].name] = value_of(metrics[m], values_[index][m][i]);
+    }
     lines += text_of(line, -1) + "\n";
   }
   return lines;

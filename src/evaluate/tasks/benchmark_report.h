@@ -25,7 +25,7 @@ struct ResultRow {
   std::string name{}, alias{};
   int depth = 0;  // groups above it
   bool is_group = false;
-  std::string metric{};
+  std::string metric{};  // name_with_filter()
   Estimate estimate{};
   double macro = 0;  // of a group: the unweighted mean of its tasks
   bool higher_is_better = true;
@@ -57,7 +57,7 @@ class BenchmarkReport {
   // Groups before their members, in the order of the selection.
   const std::vector<ResultRow>& rows() const { return rows_; }
   nlohmann::ordered_json results(const ReportFacts& facts) const;
-  // A line of JSON for each item of task `index`.
+  // A line of JSON for each item of task `index`, and again for each of its filters of answers.
   std::string samples(size_t index) const;
   std::span<const AnsweredTask> tasks() const { return tasks_; }
   std::vector<AnsweredTask> release_tasks() && { return std::move(tasks_); }
@@ -67,6 +67,7 @@ class BenchmarkReport {
   std::string write(const std::string& directory, const ReportFacts& facts) const;
 
  private:
+  std::string samples(size_t index, const AnswerFilter& filter) const;
   void add_task(size_t index, int depth);
   void add_group(const TaskGroup& group, int depth);
   const AnsweredTask* find(const std::string& name) const;

@@ -11,6 +11,13 @@ namespace {
 const Metric kSameMath{"exact_match", ItemScore::same_math};
 const Metric kSameMinerva{"exact_match_str", ItemScore::same_minerva};
 
+Metric exact_match(const AnswerFilter& filter, const AnswerComparison& comparison) {
+  Metric metric = kExactMatch;
+  metric.filter = filter;
+  metric.comparison = comparison;
+  return metric;
+}
+
 const std::vector<std::string> kLetters = {"A", "B", "C", "D"};
 
 // SHA-256 of the whole prompt with the four examples of minerva_math 3.1 and the question below.
@@ -168,6 +175,119 @@ TaskDefinition of_math500(TaskDefinition task, bool has_shots) {
   return task;
 }
 
+TaskDefinition piqa() {
+  return {.name = "piqa",
+          .help = "which of two ways reaches a physical goal",
+          .dataset = "piqa",
+          .split = "validation",
+          .shot_split = "train",
+          .context = "Question: {goal}\nAnswer:",
+          .choices = {"{sol1}", "{sol2}"},
+          .gold = "{label}",
+          .draw = ShotDraw::apart,
+          .metrics = {kAccuracy, kAccuracyPerLength}};
+}
+
+TaskDefinition boolq() {
+  return {.name = "boolq",
+          .version = 2,
+          .help = "yes or no to a question about a passage",
+          .dataset = "boolq",
+          .split = "validation",
+          .shot_split = "train",
+          .context = "{passage}\nQuestion: {question}?\nAnswer:",
+          .choices = {"no", "yes"},
+          .gold = "{label}",
+          .draw = ShotDraw::apart,
+          .metrics = {kAccuracy}};
+}
+
+TaskDefinition openbookqa() {
+  return {.name = "openbookqa",
+          .help = "elementary science, how a sentence continues",
+          .dataset = "openbookqa",
+          .shot_split = "train",
+          .context = "{question_stem}",
+          .choices_from = "choices.text",
+          .gold = "{answerKey|strip_left}",
+          .labels_from = "choices.label",
+          .metrics = {kAccuracy, kAccuracyPerLength}};
+}
+
+TaskDefinition social_iqa() {
+  return {.name = "social_iqa",
+          .version = 0,
+          .help = "Social IQa (SIQA): what people do, want and feel",
+          .dataset = "social_iqa",
+          .split = "validation",
+          .shot_split = "train",
+          .context = "Q: {context} {question}\nA:",
+          .choices = {"{answerA}", "{answerB}", "{answerC}"},
+          .gold = "{label|strip}",
+          .labels = {"1", "2", "3"},
+          .draw = ShotDraw::apart,
+          .metrics = {kAccuracy}};
+}
+
+TaskDefinition sciq() {
+  return {.name = "sciq",
+          .help = "science questions after a supporting text",
+          .dataset = "sciq",
+          .shot_split = "train",
+          .context = "{support|strip_left}\nQuestion: {question}\nAnswer:",
+          .choices = {"{distractor1}", "{distractor2}", "{distractor3}", "{correct_answer}"},
+          .gold = "3",
+          .metrics = {kAccuracy, kAccuracyPerLength}};
+}
+
+TaskDefinition copa() {
+  return {.name = "copa",
+          .help = "which of two sentences is the cause or the effect",
+          .dataset = "copa",
+          .split = "validation",
+          .shot_split = "train",
+          .context = "{premise|strip|without_last} {question|one_of:cause=because,effect=therefore}",
+          .choices = {" {choice1|lower_first}", " {choice2|lower_first}"},
+          .gold = "{label}",
+          .target_is_choice = true,
+          .draw = ShotDraw::apart,
+          .metrics = {kAccuracy}};
+}
+
+TaskDefinition triviaqa() {
+  return {.name = "triviaqa",
+          .version = 3,
+          .help = "trivia questions without documents, a generated answer",
+          .kind = TaskKind::generate,
+          .dataset = "triviaqa",
+          .split = "validation",
+          .shot_split = "train",
+          .context = "Question: {question}?\nAnswer:",
+          .targets_from = "answer.aliases",
+          .draw = ShotDraw::apart,
+          .generation = {.until = {"\n", ".", ","}},
+          .metrics = {exact_match({.name = "remove_whitespace", .strip = Side::both},
+                                  {.ignore_ends = false, .ignore_case = true, .ignore_punctuation = true})}};
+}
+
+TaskDefinition gsm8k() {
+  const AnswerComparison comparison{
+      .ignore_ends = false, .ignored = {",", "\\$", "(?s).*#### ", "\\.$"}, .ignore_case = true};
+  return {.name = "gsm8k",
+          .version = 3,
+          .help = "grade school arithmetic, a generated solution",
+          .kind = TaskKind::generate,
+          .dataset = "gsm8k",
+          .shot_split = "train",
+          .context = "Question: {question}\nAnswer:",
+          .target = "{answer}",
+          .default_shots = 5,
+          .generation = {.until = {"Question:", "</s>", "<|im_end|>"}},
+          .metrics = {exact_match({.name = "strict-match", .extract = "#### (\\-?[0-9\\.\\,]+)"}, comparison),
+                      exact_match({.name = "flexible-extract", .extract = "(-?[$0-9.,]{2,})|(-?[0-9]+)", .last = true},
+                                  comparison)}};
+}
+
 TaskDefinition wikitext() {
   return {.name = "wikitext",
           .version = 2,
@@ -200,6 +320,14 @@ std::vector<TaskDefinition> built_in_tasks() {
       arc("arc_challenge", "ARC-Challenge"),
       arc_letters("arc_easy_mcq", "ARC-Easy"),
       arc_letters("arc_challenge_mcq", "ARC-Challenge"),
+      piqa(),
+      boolq(),
+      openbookqa(),
+      social_iqa(),
+      sciq(),
+      copa(),
+      triviaqa(),
+      gsm8k(),
   };
   for (const SubjectArea& area : mmlu_areas()) {
     for (const std::string& subject : area.subjects) {

@@ -4,25 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "evaluate/tasks/dataset_table.h"
 #include "evaluate/tasks/records.h"
 
 namespace shiftron {
 
-struct DatasetHelp {
-  std::string name;    // also the folder below --data
-  std::string hub;     // its dataset on the Hugging Face hub
-  std::string origin;  // of the original files, and their names
-};
 std::vector<DatasetHelp> datasets();
 // Finds a dataset by name. Throws Error(crash) if there is none.
 DatasetHelp dataset_help(const std::string& name);
 
 // The paths, relative to --data, that are searched for a split, in this order.
 std::vector<std::string> split_paths(const std::string& dataset, const std::string& part, const std::string& split);
-
-struct DatasetOptions {
-  bool keep_index = false;  // of CMMLU's CSV files, as the column "Unnamed: 0", as some loaders do
-};
 
 struct Split {
   std::vector<Record> records;     // with the hub's columns, in the file's order

@@ -18,7 +18,7 @@ struct Item {
   std::vector<Request> requests{};  // in order of the choices; one if there are no choices
   int64_t gold = -1;                // index of the right choice; −1: there are no choices
   std::vector<std::string> choices{};  // acc_norm divides by their length
-  std::string answer{};                // generate: the right answer
+  std::vector<std::string> answers{};  // generate: all right answers
   double words = 0, bytes = 0;         // rolling: of the measured text
   std::string where{};                 // FILE:LINE
 };

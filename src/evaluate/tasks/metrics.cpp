@@ -82,12 +82,16 @@ std::vector<Metric> known_metrics() {
           {"acc_bytes", ItemScore::likeliest_per_byte},
           kPerplexity,
           kGreedyAccuracy,
-          {"exact_match", ItemScore::same_text},
+          kExactMatch,
           {"math_match", ItemScore::same_math},
           {"minerva_match", ItemScore::same_minerva},
           kWordPerplexity,
           kBytePerplexity,
           kBitsPerByte};
+}
+
+std::string name_with_filter(const Metric& metric) {
+  return metric.filter.name == AnswerFilter{}.name ? metric.name : metric.name + "," + metric.filter.name;
 }
 
 MetricValue score(const Metric& metric, const Item& item, std::span<const Answer> answers) {
@@ -97,6 +101,7 @@ MetricValue score(const Metric& metric, const Item& item, std::span<const Answer
   if (item.requests[0].kind == RequestKind::generate && std::isnan(first.log_likelihood)) {
     return {first.log_likelihood};  // no text was generated
   }
+  const auto generated = [&] { return filtered_answer(metric.filter, first.text); };
   switch (metric.scorer) {
     case ItemScore::likeliest:
       return likeliest(item, answers, [](const std::string&) { return 1.0; });
@@ -110,12 +115,12 @@ MetricValue score(const Metric& metric, const Item& item, std::span<const Answer
     case ItemScore::greedy:
       return whole(first.greedy);
     case ItemScore::same_text:
-      return whole(python::strip(first.text) == python::strip(item.answer));
+      return {is_any_of(generated(), item.answers, metric.comparison) ? 1.0 : 0.0};
     case ItemScore::same_math:
-      return whole(is_same_math(dollar_answer(first.text), item.answer));
+      return whole(is_same_math(dollar_answer(generated()), item.answers.at(0)));
     case ItemScore::same_minerva: {
-      const std::string answer = normalized_minerva_answer(minerva_answer(first.text));
-      return whole(!answer.empty() && answer == item.answer);
+      const std::string answer = normalized_minerva_answer(minerva_answer(generated()));
+      return whole(!answer.empty() && answer == item.answers.at(0));
     }
     case ItemScore::rolling_words:
       return {first.log_likelihood, item.words};

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "evaluate/tasks/answer_text.h"
 #include "evaluate/tasks/request.h"
 
 namespace shiftron {
@@ -21,7 +22,7 @@ enum class ItemScore {
   likeliest_per_byte,    // the same with log-likelihoods divided by the choice's bytes in UTF-8
   log_likelihood,        // of the first answer
   greedy,                // 1 if the first answer is greedy
-  same_text,             // 1 if the generated text equals the target, both stripped of white space
+  same_text,             // 1 if the generated text equals one of the right answers
   same_math,             // 1 by boxed or dollar answer (math_answers.h)
   same_minerva,          // 1 by minerva_math's answer, compared as texts
   rolling_words,         // log-likelihood, weighted by Item::words
@@ -41,12 +42,17 @@ struct Metric {
   ItemScore scorer = ItemScore::likeliest;
   Aggregation aggregation = Aggregation::mean;
   bool higher_is_better = true;
+  AnswerFilter filter{};          // of a generated text
+  AnswerComparison comparison{};  // same_text
 };
+// The metric's name with its filter, if it has one: "exact_match,strict-match".
+std::string name_with_filter(const Metric& metric);
 
 // Metrics that built-in tasks have under the same names.
 inline const Metric kAccuracy{"acc", ItemScore::likeliest};
 inline const Metric kAccuracyPerLength{"acc_norm", ItemScore::likeliest_per_length};
 inline const Metric kGreedyAccuracy{"acc", ItemScore::greedy};
+inline const Metric kExactMatch{"exact_match", ItemScore::same_text};
 inline const Metric kPerplexity{"perplexity", ItemScore::log_likelihood, Aggregation::perplexity, false};
 inline const Metric kWordPerplexity{"word_perplexity", ItemScore::rolling_words, Aggregation::weighted_perplexity,
                                     false};

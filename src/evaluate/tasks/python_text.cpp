@@ -138,6 +138,11 @@ std::string capitalize(std::string_view text) {
   return utf8_of(first + icu::UnicodeString(lower, lower_first.length()));
 }
 
+std::string lower(std::string_view text) {
+  icu::UnicodeString whole = unicode(text);
+  return utf8_of(whole.toLower(icu::Locale::getRoot()));
+}
+
 std::string replace(std::string_view text, std::string_view from, std::string_view to) {
   std::string result;
   for (size_t at; (at = text.find(from)) != std::string_view::npos;) {
@@ -184,6 +189,67 @@ std::optional<std::string> first_group(const std::string& pattern, std::string_v
   const std::string group = utf8_of(match->group(1, status));
   CHECK(U_SUCCESS(status), "the pattern ", pattern, ": ", u_errorName(status));
   return group;
+}
+
+std::vector<std::vector<std::string>> find_all(const std::string& pattern, std::string_view text) {
+  const icu::UnicodeString subject = unicode(text);
+  const auto match = matcher(pattern, subject);
+  UErrorCode status = U_ZERO_ERROR;
+  const int32_t groups = match->groupCount();
+  std::vector<std::vector<std::string>> found;
+  while (match->find(status)) {
+    std::vector<std::string>& texts = found.emplace_back();
+    for (int32_t group = std::min(groups, 1); group <= groups; ++group) {
+      texts.push_back(utf8_of(match->group(group, status)));
+    }
+  }
+  CHECK(U_SUCCESS(status), "the pattern ", pattern, ": ", u_errorName(status));
+  return found;
+}
+
+std::optional<std::string> pattern_fault(const std::string& pattern) {
+  UErrorCode status = U_ZERO_ERROR;
+  UParseError place{};
+  const std::unique_ptr<icu::RegexPattern> compiled(
+      icu::RegexPattern::compile(unicode(pattern), UREGEX_UNIX_LINES, place, status));
+  if (U_SUCCESS(status)) return std::nullopt;
+  return std::string(u_errorName(status)) + " at character " + std::to_string(place.offset);
+}
+
+std::string repr(std::string_view text) {
+  const bool in_double = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
+  const char32_t quote = in_double ? U'"' : U'\'';
+  std::u32string result(1, quote);
+  const auto escaped = [&](char32_t letter, char32_t character, int digits) {
+    result += {U'\\', letter};
+    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) {
+      result += U"0123456789abcdef"[(character >> shift) & 0xF];
+    }
+  };
+  for (const char32_t character : code_points(text)) {
+    constexpr std::u32string_view kNamed = U"\t\n\r";
+    constexpr uint32_t kUnprintable = U_GC_C_MASK | U_GC_Z_MASK;
+    if (const size_t named = kNamed.find(character); named != std::u32string_view::npos) {
+      result += {U'\\', U"tnr"[named]};
+    } else if (character == quote || character == U'\\') {
+      result += {U'\\', character};
+    } else if (character == U' ' || !(U_GET_GC_MASK(static_cast<UChar32>(character)) & kUnprintable)) {
+      result += character;
+    } else if (character < 0x100) {
+      escaped(U'x', character, 2);
+    } else if (character < 0x10000) {
+      escaped(U'u', character, 4);
+    } else {
+      escaped(U'U', character, 8);
+    }
+  }
+  return utf8(result + quote);
+}
+
+std::string repr(const std::vector<std::string>& texts) {
+  std::string inside;
+  for (const std::string& text : texts) inside += (inside.empty() ? "" : ", ") + repr(text);
+  return "[" + inside + "]";
 }
 
 bool is_integer(std::string_view text) {

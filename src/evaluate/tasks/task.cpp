@@ -36,6 +36,8 @@ class Prompts {
         measured_(task.measured.empty() ? task.target : task.measured, task.name) {
     for (const std::string& text : task.contexts) contexts_.emplace_back(text, task.name);
     for (const std::string& text : task.choices) choices_.emplace_back(text, task.name);
+    for (const std::string& text : task.targets) targets_.emplace_back(text, task.name);
+    if (!task.targets_from.empty()) targets_from_ = ItemValue(task.targets_from, task.name);
     if (!task.choices_from.empty()) choices_from_ = ItemValue(task.choices_from, task.name);
     if (!task.labels_from.empty()) labels_from_ = ItemValue(task.labels_from, task.name);
   }
@@ -46,7 +48,7 @@ class Prompts {
     std::string question, answer;
     if (task_.kind != TaskKind::multiple_choice) {
       question = context_.of(item, where);
-      answer = shot_target_.of(item, where);
+      answer = has_targets() && task_.shot_target.empty() ? targets_of(record)[0] : shot_target_.of(item, where);
     } else if (!contexts_.empty()) {
       question = contexts_[gold(record, contexts_.size())].of(item, where);
       answer = target_.of(item, where);
@@ -79,8 +81,8 @@ class Prompts {
         result.requests = {{RequestKind::log_likelihood, prompt(record, shots), result.target}};
         break;
       case TaskKind::generate:
-        result.answer = target_.of(record.value, record.where);
-        result.target = python::target_text(result.answer);
+        result.answers = targets_of(record);
+        result.target = has_targets() ? python::repr(result.answers) : python::target_text(result.answers[0]);
         result.requests = {{RequestKind::generate, prompt(record, shots), "", task_.generation}};
         break;
       case TaskKind::rolling: {
@@ -114,14 +116,30 @@ class Prompts {
       result.target = rest;
     }
     result.gold = static_cast<int64_t>(gold(record, result.choices.size()));
-    if (contexts_.empty()) result.target = std::to_string(result.gold);
+    if (task_.target_is_choice) {
+      result.target = result.choices[static_cast<size_t>(result.gold)];
+    } else if (contexts_.empty()) {
+      result.target = std::to_string(result.gold);
+    }
   }
 
-  std::vector<std::string> choices_of(const Record& record) const {
-    if (!task_.choices_from.empty()) return choices_from_.texts_of(record.value, record.where);
+  // Of a list in the item, or of templates.
+  static std::vector<std::string> texts_of(const Record& record, const ItemValue& list,
+                                           const std::vector<TextTemplate>& templates) {
+    if (!list.text().empty()) return list.texts_of(record.value, record.where);
     std::vector<std::string> texts;
-    for (const TextTemplate& choice : choices_) texts.push_back(choice.of(record.value, record.where));
+    for (const TextTemplate& text : templates) texts.push_back(text.of(record.value, record.where));
     return texts;
+  }
+
+  std::vector<std::string> choices_of(const Record& record) const { return texts_of(record, choices_from_, choices_); }
+
+  bool has_targets() const { return !task_.targets.empty() || !task_.targets_from.empty(); }
+
+  // All right answers.
+  std::vector<std::string> targets_of(const Record& record) const {
+    if (has_targets()) return texts_of(record, targets_from_, targets_);
+    return {target_.of(record.value, record.where)};
   }
 
   size_t gold(const Record& record, size_t choices) const {
@@ -148,16 +166,15 @@ class Prompts {
 
   const TaskDefinition& task_;
   TextTemplate description_, context_, gold_, target_, shot_target_, measured_;
-  std::vector<TextTemplate> contexts_, choices_;
-  ItemValue choices_from_, labels_from_;
+  std::vector<TextTemplate> contexts_, choices_, targets_;
+  ItemValue choices_from_, labels_from_, targets_from_;
 };
 
 std::vector<Record> read_file_of(const TaskDefinition& task, const std::string& path) {
   const std::string ending = std::filesystem::path(path).extension();
   if (ending == ".csv") return read_csv_records(path);
   if (task.kind == TaskKind::rolling) {
-    return recognise_inputs({path}).at(0).kind == InputKind::text ? std::vector<Record>{read_text(path)}
-                                                                  : read_jsonl(path);
+    return kind_of_file(path) == InputKind::text ? std::vector<Record>{read_text(path)} : read_jsonl(path);
   }
   if (ending == ".txt" || ending == ".md") return read_lines(path);
   return read_jsonl(path);

@@ -30,6 +30,9 @@ enum class Preparation {
   minerva_answer,  // the same, normalised
 };
 
+// The kind of tasks whose items have such a score.
+TaskKind kind_of(ItemScore scorer);
+
 // Which examples precede an item.
 enum class ShotDraw {
   first,    // of the pool, in its order
@@ -63,9 +66,12 @@ struct TaskDefinition {
   std::string labels_from{};  // a list (ItemValue) to use instead of `labels`
   // log_likelihood: the text that directly follows the context; generate: the right answer; rolling: the text.
   std::string target{};
-  std::string shot_target{};    // what an example shows instead of `target`
-  std::string measured{};       // rolling: the text whose words and bytes count; empty: `target`
-  std::string delimiter = " ";  // before a choice and before an example's answer; not a template
+  bool target_is_choice = false;  // multiple_choice: the target as hashed is the right choice's text, not its index
+  std::string shot_target{};      // what an example shows instead of `target`
+  std::vector<std::string> targets{};  // generate: several right answers instead of `target`
+  std::string targets_from{};          // a list (ItemValue) to use instead of `targets`
+  std::string measured{};              // rolling: the text whose words and bytes count; empty: `target`
+  std::string delimiter = " ";         // before a choice and before an example's answer; not a template
 
   ShotDraw draw = ShotDraw::sampled;
   int64_t default_shots = 0;

@@ -6,11 +6,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "config/task_names.h"
 #include "core/check.h"
-#include "core/hash.h"
+#include "core/foreign_text.h"
 #include "core/nearest_name.h"
 #include "evaluate/tasks/datasets.h"
+#include "evaluate/tasks/python_text.h"
 #include "evaluate/tasks/records.h"
 #include "evaluate/tasks/task_definition.h"
 #include "evaluate/tasks/text_template.h"
@@ -22,26 +22,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kDraws = {"first", "sampled", "apart"};
-
-TaskKind kind_of(ItemScore scorer) {
-  switch (scorer) {
-    case ItemScore::likeliest:
-    case ItemScore::likeliest_per_length:
-    case ItemScore::likeliest_per_byte:
-      return TaskKind::multiple_choice;
-    case ItemScore::log_likelihood:
-    case ItemScore::greedy:
-      return TaskKind::log_likelihood;
-    case ItemScore::same_text:
-    case ItemScore::same_math:
-    case ItemScore::same_minerva:
-      return TaskKind::generate;
-    case ItemScore::rolling_words:
-    case ItemScore::rolling_bytes:
-      return TaskKind::rolling;
-  }
-  return TaskKind::multiple_choice;
-}
 
 class TaskFile {
  public:
@@ -69,6 +49,7 @@ class TaskFile {
     read_places(task);
     read_texts(task);
     read_metrics(task);
+    apply_filters(task);
     refuse_unknown_keys();
     if (!faults_.empty())
       throw_bad_input("the task file ", path_, " is invalid:", faults_, "\n  docs/evaluation.md has an example");
@@ -200,7 +181,8 @@ class TaskFile {
 
   void read_draw(TaskDefinition& task) {
     const bool shows_answers = examples_are_asked_items(task);
-    const std::string draw = text("draw", shows_answers ? "apart" : "sampled");
+    // The harness has the same rule: without a test split it removes the item from its examples.
+    const std::string draw = text("draw", shows_answers || task.split != "test" ? "apart" : "sampled");
     const auto found = std::find(kDraws.begin(), kDraws.end(), draw);
     if (found == kDraws.end()) return fault("draw", "is \"" + draw + "\", not first, sampled or apart");
     task.draw = static_cast<ShotDraw>(found - kDraws.begin());
@@ -218,6 +200,8 @@ class TaskFile {
     task.gold = text_template("gold");
     list_or_column("labels", task.labels, task.labels_from);
     task.target = text_template("target", task.kind == TaskKind::rolling ? "{text}" : "");
+    list_or_column("targets", task.targets, task.targets_from);
+    for (const std::string& target : task.targets) compile("targets", [&] { TextTemplate(target, "targets"); });
     task.shot_target = text_template("shot_target");
     task.measured = text_template("measured");
     task.delimiter = text("delimiter", " ");
@@ -241,20 +225,24 @@ class TaskFile {
     switch (kind) {
       case TaskKind::multiple_choice: {
         const bool has_contexts = file_.contains("contexts");
-        unread = {has_contexts ? "context" : "target", "shot_target", "measured", "until", "most_tokens"};
+        unread = {has_contexts ? "context" : "target", "shot_target", "measured"};
         reader += has_contexts ? " with contexts" : " with choices";
         break;
       }
       case TaskKind::log_likelihood:
-        unread = {"choices", "contexts", "gold", "labels", "measured", "until", "most_tokens"};
+        unread = {"choices", "contexts", "gold", "labels", "measured"};
         break;
       case TaskKind::generate:
         unread = {"choices", "contexts", "gold", "labels", "measured"};
         break;
       case TaskKind::rolling:
-        unread = {"description", "context", "contexts",   "choices", "gold",  "labels",     "shot_target",
-                  "delimiter",   "shots",   "shots_from", "draw",    "until", "most_tokens"};
+        unread = {"description", "context",   "contexts", "choices",    "gold", "labels",
+                  "shot_target", "delimiter", "shots",    "shots_from", "draw"};
         break;
+    }
+    if (kind != TaskKind::generate) {
+      unread.insert(unread.end(),
+                    {"until", "most_tokens", "targets", "filters", "ignored", "ignore_case", "ignore_punctuation"});
     }
     for (const std::string& key : unread) {
       if (file_.contains(key)) fault(key, "has no effect in " + reader + "; omit it");
@@ -267,10 +255,90 @@ class TaskFile {
     if (chooses && has_choices == !task.contexts.empty()) fault("choices", "or contexts must be given, but not both");
     if (chooses && task.gold.empty()) fault("gold", "must say which choice is right");
     const bool needs_target = chooses ? !task.contexts.empty() : true;
-    if (needs_target && task.target.empty()) fault("target", "is missing");
+    const bool has_targets = !task.targets.empty() || !task.targets_from.empty();
+    if (has_targets && !task.target.empty()) fault("targets", "or target says what is right; give one of them");
+    if (needs_target && task.target.empty() && !has_targets) fault("target", "is missing");
     if (task.contexts.empty() && task.kind != TaskKind::rolling && task.context.empty()) fault("context", "is missing");
     if (task.default_shots > 0 && task.shot_split.empty())
       fault("shots_from", "must name the split that contains the examples");
+  }
+
+  bool flag(const std::string& key) {
+    const Json* value = find(key);
+    if (value != nullptr && !value->is_boolean()) fault(key, "must be true or false");
+    return value != nullptr && value->is_boolean() && value->get<bool>();
+  }
+
+  void check_pattern(const std::string& key, const std::string& pattern) {
+    if (const auto reason = python::pattern_fault(pattern))
+      fault(key, "has \"" + printable(pattern) + "\", which is not a regular expression: " + *reason);
+  }
+
+  // {"strict-match": {"extract": "#### (.*)", "match": "last", "strip": "left"}, …}
+  std::vector<AnswerFilter> read_filters() {
+    const Json* value = find("filters");
+    if (value == nullptr) return {AnswerFilter{}};
+    std::vector<AnswerFilter> filters;
+    if (!value->is_object() || value->empty()) {
+      fault("filters", "must be an object, {\"NAME\": {\"extract\": \"PATTERN\"}}");
+      return filters;
+    }
+    for (const auto& item : value->items()) filters.push_back(read_filter(item.key(), item.value()));
+    return filters;
+  }
+
+  AnswerFilter read_filter(const std::string& name, const Json& value) {
+    const std::string where = "of \"" + printable(name) + "\" ";
+    AnswerFilter filter{.name = name};
+    if (name.empty() || name == AnswerFilter{}.name || name.find(',') != std::string::npos)
+      fault("filters", "has the name \"" + printable(name) + "\"; choose another, without a comma");
+    if (!value.is_object()) {
+      fault("filters", where + "must be an object");
+      return filter;
+    }
+    for (const auto& item : value.items()) {
+      const std::string given = item.value().is_string() ? item.value().get<std::string>() : item.value().dump();
+      const auto side = from_string<Side>(given);
+      if (item.key() == "extract" && item.value().is_string() && !given.empty()) {
+        filter.extract = given;
+        check_pattern("filters", given);
+      } else if (item.key() == "match" && (given == "first" || given == "last")) {
+        filter.last = given == "last";
+      } else if (item.key() == "strip" && side) {
+        filter.strip = *side;
+      } else {
+        fault(
+            "filters",
+            where + "has " + printable(item.key()) + " " + printable(given) +
+                "; a filter has extract (a regular expression), match (first or last) and strip (left, right or both)");
+      }
+    }
+    return filter;
+  }
+
+  AnswerComparison read_comparison() {
+    AnswerComparison comparison{.ignore_ends = !file_.contains("filters")};
+    comparison.ignored = texts("ignored");
+    for (const std::string& pattern : comparison.ignored) check_pattern("ignored", pattern);
+    comparison.ignore_case = flag("ignore_case");
+    comparison.ignore_punctuation = flag("ignore_punctuation");
+    return comparison;
+  }
+
+  // Each metric of generated texts once for each filter.
+  void apply_filters(TaskDefinition& task) {
+    const std::vector<AnswerFilter> filters = read_filters();
+    const AnswerComparison comparison = read_comparison();
+    if (task.kind != TaskKind::generate) return;
+    std::vector<Metric> metrics;
+    for (const AnswerFilter& filter : filters) {
+      for (Metric metric : task.metrics) {
+        metric.filter = filter;
+        metric.comparison = comparison;
+        metrics.push_back(std::move(metric));
+      }
+    }
+    task.metrics = std::move(metrics);
   }
 
   // The named metrics; without names all that fit the kind of task, except those that need more from a task.
@@ -314,62 +382,10 @@ class TaskFile {
   std::string faults_;
 };
 
-// Made of the file's name without its ending, or of the last `parts` parts of its path.
-std::string perplexity_name(const std::string& path, size_t parts) {
-  std::string name = std::filesystem::path(path).stem();
-  if (parts > 0) {
-    std::vector<std::string> all;
-    for (const std::filesystem::path& part : std::filesystem::path(path).lexically_normal()) all.push_back(part);
-    name.clear();
-    for (size_t i = all.size() - std::min(parts, all.size()); i < all.size(); ++i) {
-      name += (name.empty() ? "" : "_") + all[i];
-    }
-  }
-  const auto is_odd = [](unsigned char c) { return c < 0x80 && !std::isalnum(c) && c != '-' && c != '.'; };
-  std::replace_if(name.begin(), name.end(), is_odd, '_');
-  for (size_t i = 0; i < name.size();) {  // JSON must be UTF-8
-    const size_t length = utf8_length(std::string_view(name).substr(i));
-    if (length == 0) name[i] = '_';
-    i += std::max<size_t>(length, 1);
-  }
-  return "perplexity_" + name;
-}
-
 }  // namespace
-
-std::map<std::string, std::string> perplexity_names(const std::vector<std::string>& names) {
-  constexpr size_t kMostParts = 64;
-  std::map<std::string, std::string> called;
-  const auto path_of = [](const std::string& name) { return name.substr(std::string(kPerplexityPrefix).size()); };
-  for (const std::string& name : names) {
-    if (name.starts_with(kPerplexityPrefix)) called[name] = perplexity_name(path_of(name), 0);
-  }
-  for (size_t parts = 1; parts <= kMostParts; ++parts) {
-    std::map<std::string, int> users;
-    for (const auto& [name, task] : called) ++users[task];
-    for (auto& [name, task] : called) {
-      if (users[task] == 1) continue;
-      task = perplexity_name(path_of(name), parts) + (parts == kMostParts ? "_" + to_hex(xxh3_64(name)) : "");
-    }
-  }
-  return called;
-}
 
 TaskDefinition read_task_file(const std::string& path) {
   return TaskFile(path).read();
-}
-
-TaskDefinition perplexity_of_file(const std::string& path, const std::string& name) {
-  TaskDefinition task{.name = name,
-                      .own = true,
-                      .help = "the text of " + path,
-                      .kind = TaskKind::rolling,
-                      .files = {{"test", path}},
-                      .target = "{text}"};
-  for (const Metric& metric : known_metrics()) {
-    if (kind_of(metric.scorer) == TaskKind::rolling) task.metrics.push_back(metric);
-  }
-  return task;
 }
 
 }  // namespace shiftron

@@ -12,12 +12,14 @@ ItemHashes hashes_of(const Item& item) {
   return {sha256(python::json_text(item.document)), sha256(item.requests[0].context), sha256(item.target)};
 }
 
-std::string task_hash(std::span<const Item> items) {
-  std::string all;
+std::string task_hash(std::span<const Item> items, size_t filters) {
+  std::string once;
   for (const Item& item : items) {
     const ItemHashes hashes = hashes_of(item);
-    all += hashes.document + hashes.prompt + hashes.target;
+    once += hashes.document + hashes.prompt + hashes.target;
   }
+  std::string all;
+  for (size_t i = 0; i < filters; ++i) all += once;
   return sha256(all);
 }
 

@@ -17,6 +17,26 @@ std::string harness_name(TaskKind kind) {
   return kNames.at(static_cast<size_t>(kind));
 }
 
+TaskKind kind_of(ItemScore scorer) {
+  switch (scorer) {
+    case ItemScore::likeliest:
+    case ItemScore::likeliest_per_length:
+    case ItemScore::likeliest_per_byte:
+      return TaskKind::multiple_choice;
+    case ItemScore::log_likelihood:
+    case ItemScore::greedy:
+      return TaskKind::log_likelihood;
+    case ItemScore::same_text:
+    case ItemScore::same_math:
+    case ItemScore::same_minerva:
+      return TaskKind::generate;
+    case ItemScore::rolling_words:
+    case ItemScore::rolling_bytes:
+      return TaskKind::rolling;
+  }
+  return TaskKind::multiple_choice;
+}
+
 TaskRegistry::TaskRegistry() : tasks_(built_in_tasks()), groups_(built_in_groups()) {}
 
 const GroupDefinition* TaskRegistry::group(const std::string& name) const {

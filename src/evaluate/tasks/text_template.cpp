@@ -45,22 +45,65 @@ Json lettered(const Json& list) {
   return text;
 }
 
-enum class Takes { text, texts };
+enum class Takes { text, texts, text_or_number };
 
 struct Filter {
   FilterHelp help;
   Takes takes;
-  Json (*apply)(const Json& value);
+  Json (*apply)(const Json& value) = nullptr;
+  Json (*look_up)(const Json& value, const FilterTable& table) = nullptr;  // instead of apply; null if not found
 };
 
 const std::string& text_in(const Json& value) {
   return value.get_ref<const std::string&>();
 }
 
+// A text or a number as it stands in a prompt; nothing for other values.
+std::optional<std::string> prompt_text(const Json& value) {
+  if (value.is_string()) return text_in(value);
+  if (value.is_number_float()) return python::repr(value.get<double>());
+  if (value.is_number()) return value.dump();
+  return std::nullopt;
+}
+
+std::string first_in_lower_case(const std::string& text) {
+  const size_t first = utf8_length(text);
+  return python::lower(text.substr(0, first)) + text.substr(first);
+}
+
+std::string without_last(const std::string& text) {
+  size_t end = text.empty() ? 0 : text.size() - 1;
+  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;  // not within a character
+  return text.substr(0, end);
+}
+
+Json one_of(const Json& value, const FilterTable& table) {
+  for (const auto& [from, to] : table) {
+    if (from == prompt_text(value)) return to;
+  }
+  return nullptr;
+}
+
 const Filter kFilters[] = {
     {{"strip", "without white space at both ends"},
      Takes::text,
      [](const Json& v) -> Json { return python::strip(text_in(v)); }},
+    {{"strip_left", "without white space at the beginning"},
+     Takes::text,
+     [](const Json& v) -> Json { return python::strip_left(text_in(v)); }},
+    {{"strip_right", "without white space at the end"},
+     Takes::text,
+     [](const Json& v) -> Json { return python::strip_right(text_in(v)); }},
+    {{"lower_first", "the first letter in lower case"},
+     Takes::text,
+     [](const Json& v) -> Json { return first_in_lower_case(text_in(v)); }},
+    {{"without_last", "without the last character"},
+     Takes::text,
+     [](const Json& v) -> Json { return without_last(text_in(v)); }},
+    {{"one_of", "one_of:cause=because,effect=therefore: the text that stands for the value"},
+     Takes::text_or_number,
+     nullptr,
+     one_of},
     {{"last_word", "the text after the last space"},
      Takes::text,
      [](const Json& v) -> Json { return last_word(text_in(v)); }},
@@ -90,12 +133,33 @@ const Filter* find_filter(const std::string& name) {
   return nullptr;
 }
 
+// "a=b,c=d". Throws Error(bad_input) if it is something else.
+FilterTable table_of(const std::string& text, const std::string& where) {
+  FilterTable table;
+  for (const std::string& pair : python::split(text, ",")) {
+    const size_t at = pair.find('=');
+    if (at == std::string::npos) throw_bad_input(where, ": \"", printable(pair), "\" is not VALUE=TEXT");
+    table.emplace_back(pair.substr(0, at), pair.substr(at + 1));
+  }
+  return table;
+}
+
 bool is_list_of_texts(const Json& value) {
   if (!value.is_array() || value.size() > 26) return false;
   for (const Json& part : value) {
     if (!part.is_string()) return false;
   }
   return true;
+}
+
+bool is_taken(Takes takes, const Json& value) {
+  if (takes == Takes::texts) return is_list_of_texts(value);
+  return value.is_string() || (takes == Takes::text_or_number && value.is_number());
+}
+
+const char* taken_text(Takes takes) {
+  if (takes == Takes::texts) return "list of at most 26 texts";
+  return takes == Takes::text ? "text" : "text or number";
 }
 
 std::string keys_of(const Json& object) {
@@ -127,15 +191,23 @@ std::vector<FilterHelp> template_filters() {
 ItemValue::ItemValue(std::string_view text, const std::string& where) : text_(text) {
   std::vector<std::string> parts = python::split(text, "|");
   for (size_t i = 1; i < parts.size(); ++i) {
-    if (find_filter(parts[i]) == nullptr) {
+    const size_t colon = parts[i].find(':');
+    const std::string called = parts[i].substr(0, colon);
+    const Filter* filter = find_filter(called);
+    if (filter == nullptr) {
       std::vector<std::string> names;
-      for (const Filter& filter : kFilters) names.emplace_back(filter.help.name);
+      for (const Filter& each : kFilters) names.emplace_back(each.help.name);
       std::string known;
       for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-      throw_bad_input(where, ": {", printable(text), "}: no filter ", printable(parts[i]), suggestion(parts[i], names),
+      throw_bad_input(where, ": {", printable(text), "}: no filter ", printable(called), suggestion(called, names),
                       "; filters are ", known);
     }
-    filters_.push_back(parts[i]);
+    const bool has_table = colon != std::string::npos;
+    if (has_table != (filter->look_up != nullptr)) {
+      throw_bad_input(where, ": {", printable(text), "}: ", called,
+                      has_table ? " takes no values" : " needs values, as in one_of:cause=because,effect=therefore");
+    }
+    filters_.push_back({called, has_table ? table_of(parts[i].substr(colon + 1), where) : FilterTable()});
   }
   path_ = python::split(parts[0], ".");
   for (const std::string& name : path_) {
@@ -158,14 +230,24 @@ Json ItemValue::of(const Json& item, const std::string& where) const {
     value = part;
   }
   Json result = *value;
-  for (const std::string& name : filters_) {
+  for (const auto& [name, table] : filters_) {
     const Filter& filter = *find_filter(name);
-    if (filter.takes == Takes::text ? !result.is_string() : !is_list_of_texts(result)) {
-      throw_bad_input(where, ": {", text_, "}: ", name, " takes a ",
-                      filter.takes == Takes::text ? "text" : "list of at most 26 texts", ", not a ",
+    if (!is_taken(filter.takes, result)) {
+      throw_bad_input(where, ": {", text_, "}: ", name, " takes a ", taken_text(filter.takes), ", not a ",
                       result.type_name());
     }
-    result = filter.apply(result);
+    if (filter.look_up == nullptr) {
+      result = filter.apply(result);
+      continue;
+    }
+    const Json found = filter.look_up(result, table);
+    if (found.is_null()) {
+      std::string known;
+      for (const auto& [from, to] : table) known += (known.empty() ? "" : ", ") + from;
+      throw_bad_input(where, ": {", text_, "}: the value is \"", printable(*prompt_text(result)), "\", not one of ",
+                      known);
+    }
+    result = found;
   }
   return result;
 }
@@ -208,12 +290,8 @@ std::string TextTemplate::of(const Json& item, const std::string& where) const {
     text += piece.literal;
     if (piece.value.text().empty()) continue;
     const Json value = piece.value.of(item, where);
-    if (value.is_string()) {
-      text += value.get_ref<const std::string&>();
-    } else if (value.is_number_float()) {
-      text += python::repr(value.get<double>());
-    } else if (value.is_number()) {
-      text += value.dump();
+    if (const auto filled = prompt_text(value)) {
+      text += *filled;
     } else {
       throw_bad_input(where, ": {", piece.value.text(), "} is a JSON ", value.type_name(), ", not a text or a number");
     }

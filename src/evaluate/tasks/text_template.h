@@ -4,15 +4,19 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shiftron {
+
+// "cause=because,effect=therefore" after a filter's name and a colon: which text stands for which.
+using FilterTable = std::vector<std::pair<std::string, std::string>>;
 
 // A value from an item: a column, parts of it after dots (choices.text, options.0), then filters after bars.
 class ItemValue {
  public:
   ItemValue() = default;
-  // Throws Error(bad_input), beginning with `where`, for an unknown filter or an empty name.
+  // Throws Error(bad_input), beginning with `where`, for an unknown filter, a wrong table or an empty name.
   ItemValue(std::string_view text, const std::string& where);
   // Throws Error(bad_input), beginning with `where`, if there is no such column or a filter cannot be applied.
   nlohmann::ordered_json of(const nlohmann::ordered_json& item, const std::string& where) const;
@@ -23,7 +27,11 @@ class ItemValue {
  private:
   std::string text_;
   std::vector<std::string> path_;
-  std::vector<std::string> filters_;
+  struct Use {
+    std::string filter;
+    FilterTable table;
+  };
+  std::vector<Use> filters_;
 };
 
 // Braces contain an ItemValue that is a text or a number; {{ and }} are literal braces.

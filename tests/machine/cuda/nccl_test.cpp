@@ -270,6 +270,22 @@ TEST(NcclFaults, WhatIsUnderWayIsNamed) {
   }
 }
 
+// Once it has ended its operations, it also destroys its communicator: the others would notice an abort.
+TEST(NcclFaults, ARankThatEndsIsNoneThatIsLost) {
+  run_ranks(2, {.patience = scaled(20)}, {.loss_is_told = true}, [](NcclRank& rank) {
+    {
+      conformance::Rank own(rank.tested);
+      rank.world->all_reduce(own.stream, InOut(own.blank<float>(5)), Reduction::sum).wait(own.stream);
+    }
+    if (rank.world->rank() == 1) rank.world.reset();
+    rank.control->barrier();
+    if (rank.world != nullptr) {
+      EXPECT_EQ(rank.world->under_way(), "");
+    }
+    rank.control->barrier();
+  });
+}
+
 TEST(NcclFaults, ARankMakesNoCommunicator) {
   EXPECT_THAT(failure(2, {.patience = 0.1},
                       [](NcclRank& rank) {

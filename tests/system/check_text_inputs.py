@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Text as people have it: pipes, folders, patterns, lists and packed files give the documents of the plain file."""
+import json
+import pathlib
+import subprocess
+import unittest
+
+from harness import PROGRAM, SystemTest
+
+PACKERS = {"gz": ["gzip", "-c"], "zst": ["zstd", "-qc"], "xz": ["xz", "-c"], "bz2": ["bzip2", "-c"]}
+
+
+class TextInputs(SystemTest):
+    number = 0  # of builds
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.text = cls.folder / "text.jsonl"
+        lines = cls.text.read_text().splitlines(keepends=True)
+        cls.parts = cls.folder / "parts"
+        cls.parts.mkdir()
+        for (ending, packer), part in zip(PACKERS.items(), (lines[i::4] for i in range(4))):
+            packed = subprocess.run(packer, input="".join(part).encode(), capture_output=True, check=True).stdout
+            (cls.parts / f"part.jsonl.{ending}").write_bytes(packed)
+        cls.plain = cls.built("--input", cls.text)
+        cls.in_parts = cls.built("--input", *sorted(cls.parts.iterdir()))
+
+    @classmethod
+    def built(cls, *words, stdin=b"", fails=False):
+        """(documents, tokens, bytes of text, JSON) of a build; what it writes to stderr if it `fails`."""
+        cls.number += 1
+        words = ["data", "build", *words, "--tokenizer", cls.folder / "tokenizer.model", "--output", cls.folder / f"built-{cls.number}", "--json"]
+        done = subprocess.run([PROGRAM, *map(str, words)], input=None if hasattr(stdin, "fileno") else stdin, stdin=stdin if hasattr(stdin, "fileno") else None,
+                              capture_output=True, check=False)
+        if fails:
+            assert done.returncode == 76, done
+            return done.stderr.decode()
+        assert done.returncode == 0, done.stderr.decode()
+        result = json.loads(done.stdout)
+        dataset = result["datasets"][0]
+        return dataset["documents"], dataset["tokens"], dataset["text_bytes"], result
+
+    def test_pipes(self):
+        packed = (self.parts / "part.jsonl.gz").read_bytes()
+        half = self.built("--input", self.parts / "part.jsonl.gz")[:3]
+        for word in ("-", "/dev/stdin"):
+            self.assertEqual(self.built("--input", word, stdin=self.text.read_bytes())[:3], self.plain[:3], word)
+        self.assertEqual(self.built("--input", "-", stdin=packed)[:3], half)
+        with open(self.text, "rb") as file:
+            self.assertEqual(self.built("--input", "/dev/stdin", stdin=file)[:3], self.plain[:3])
+        self.assertEqual(self.built("--input", "-", stdin=packed)[3]["inputs"],
+                         [{"file": "stdin", "kind": "jsonl", "packing": "gzip", "bytes": None}])
+        self.assertIn("no document with text in -", self.built("--input", "-", fails=True))
+
+    def test_folders_patterns_and_lists(self):
+        self.assertEqual(self.in_parts[:3], self.plain[:3])
+        order = [input["file"] for input in self.in_parts[3]["inputs"]]
+        names = "".join(f"{name}\n" for name in order)
+        (self.folder / "list").write_text(names)
+        for words, stdin in (([self.parts], b""), ([f"{self.parts}/part.*"], b""), ([f"@{self.folder / 'list'}"], b""), (["@-"], names.encode())):
+            result = self.built("--input", *words, stdin=stdin)
+            self.assertEqual(result[:3], self.plain[:3], words)
+            self.assertEqual([input["file"] for input in result[3]["inputs"]], order, words)
+
+    def test_a_folder_may_hold_both_parts(self):
+        held = self.parts / "part.jsonl.xz"
+        documents, _, _, result = self.built("--input", self.parts, "--validation-input", held)
+        self.assertEqual([pathlib.Path(dataset["directory"]).name for dataset in result["datasets"]], ["train", "validation"])
+        self.assertEqual(documents + result["datasets"][1]["documents"], self.plain[0])
+        self.assertEqual(result["datasets"][1]["documents"], self.built("--input", held)[0])
+        self.assertIn("give one of them", self.built("--input", self.text, "--validation-input", held, "--validation-fraction", "0.5", fails=True))
+
+    def test_what_is_left_out_is_reported(self):
+        odd = self.folder / "odd.jsonl"
+        odd.write_bytes(self.text.read_bytes() * 2 + b'{"text": 5}\n{"text": "caf\xe9 \\ud800", "score": NaN}\n{"title": "x"}\n')
+        err = self.built("--input", odd, fails=True)
+        lines = 2 * self.text.read_bytes().count(b"\n")
+        self.assertIn(f"odd.jsonl:{lines + 1}: ", err)
+        self.assertIn(f"odd.jsonl:{lines + 3}: ", err)
+        self.assertIn("2 broken lines", err)
+        documents, _, _, result = self.built("--input", odd, "--skip-bad", "2", "--deduplicate")
+        self.assertEqual(documents + result["duplicates"], 2 * self.plain[0] + 1)
+        self.assertEqual(result["duplicates"], self.plain[0])
+        self.assertEqual([result[key] for key in ("bad_lines", "foreign_bytes", "replaced_surrogates")], [2, 1, 1])
+        self.assertIn(f"odd.jsonl:{lines + 3}: no key", result["first_bad"][1])
+
+    def test_a_tokenizer_of_a_pipe_is_that_of_the_file(self):
+        models = [self.folder / "of-file.model", self.folder / "of-pipe.model"]
+        for word, model in zip((self.text, "-"), models):
+            subprocess.run([PROGRAM, "tokenizer", "train", "--input", word, "--vocab", "384", "--output", model], input=self.text.read_bytes(),
+                           capture_output=True, check=True)
+        self.assertEqual(models[0].read_bytes(), models[1].read_bytes())
+
+    def test_inspection_shows_lengths_and_samples(self):
+        data = self.folder / "data" / "validation"
+        done = subprocess.run([PROGRAM, "data", "inspect", data, "--lengths", "--samples", "2", "--json"], capture_output=True, check=True)
+        shown = json.loads(done.stdout)
+        self.assertEqual(sum(row["documents"] for row in shown["lengths"]["counts"]), shown["documents"])
+        self.assertEqual(len(shown["samples"]), 2)
+        texts = [json.loads(line)["text"] for line in self.text.read_text().splitlines()]
+        for sample in shown["samples"]:
+            self.assertTrue(any(text.startswith(sample["text"].rstrip("\ufffd")) for text in texts), sample)  # a character may be cut
+        out = subprocess.run([PROGRAM, "data", "inspect", data, "--lengths", "--samples", "2"], capture_output=True, text=True, check=True).stdout
+        self.assertIn(f"document {shown['samples'][1]['document']}, {shown['samples'][1]['tokens']} tokens: ", out)
+        self.assertIn("bytes per token: ", out)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
