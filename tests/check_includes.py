@@ -16,7 +16,8 @@ FOREIGN = {  # header prefix -> folders that may name it
     "dnnl": ["kernels"], "cublas": ["kernels"], "cudnn": ["kernels"], "omp.h": ["kernels"], "cuda_bf16": ["kernels"],
     "sentencepiece": ["tokenizer"], "boost/program_options": ["cli"], "xxhash": ["core"], "spdlog": ["core"],
     "cuda_runtime": ["core", "kernels", "parallel"], "cuda_runtime.h": [], "cuda.h": [], "nvtx3": ["core"],
-    "unicode/": ["evaluate"], "openssl/": ["evaluate"], "zlib": ["data"], "zstd": ["data"], "lzma": ["data"], "bzlib": ["data"],
+    "unicode/": ["tokenizer", "evaluate"], "pcre2": ["tokenizer"], "openssl/": ["evaluate"], "zlib": ["data"], "zstd": ["data"],
+    "lzma": ["data"], "bzlib": ["data"],
 }
 OF_CUDA = re.compile(r"<(cuda|cublas|cudnn|nccl|nvtx)")  # only *_cuda.cu and *_cuda.h may name these: others are always built
 SHIM = "cuda/device_shim.h"  # of the emulator in tests/, which src/kernels/device_cuda.h may name

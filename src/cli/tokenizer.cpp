@@ -1,21 +1,26 @@
-// `shiftron tokenizer train | inspect | export`.
+// `shiftron tokenizer train | inspect | encode | decode | export`.
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
+#include "cli/tokenizer_options.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/foreign_text.h"
+#include "core/json_reason.h"
 #include "core/log.h"
 #include "core/system_error.h"
 #include "data/tokenizer_training.h"
 #include "interchange/hugging_face_tokenizer.h"
 #include "interchange/unfinished_export.h"
+#include "tokenizer/known_words.h"
 #include "tokenizer/load_tokenizer.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 
@@ -100,26 +105,47 @@ int train(const CommandLine& line) {
   return 0;
 }
 
-std::vector<CommandOption> inspect_options() {
-  CommandOption file = required(text_option("file", "FILE", "tokenizer model; --file can be omitted"));
+CommandOption tokenizer_file() {
+  CommandOption file = required(text_option(
+      "file", "FILE",
+      "tokenizer.model (SentencePiece), tokenizer.json (Hugging Face) or a directory with one; --file can be omitted"));
   file.bare = true;
-  return {file, integer_option("pieces", "list the first N tokens", between(0, kMostVocab), "0"),
-          text_option("text", "TEXT", "show how this text is split into tokens"), json_flag()};
+  return file;
 }
+
+std::vector<CommandOption> with_tokenizer(std::vector<CommandOption> more) {
+  std::vector<CommandOption> all = {tokenizer_file()};
+  all.insert(all.end(), more.begin(), more.end());
+  for (CommandOption& option : tokenizer_options()) all.push_back(std::move(option));
+  return all;
+}
+
+std::vector<CommandOption> inspect_options() {
+  return with_tokenizer({integer_option("pieces", "list the first N tokens", between(0, kMostVocab), "0"),
+                         text_option("text", "TEXT", "show how this text is split into tokens"), json_flag()});
+}
+
+constexpr size_t kMostSpecialTokens = 1000;
 
 int inspect_tokenizer(const CommandLine& line) {
   const std::string file = line.text("file");
   const int64_t pieces = line.integer("pieces");
-  const std::unique_ptr<const Tokenizer> loaded = load_tokenizer(file);
+  const std::unique_ptr<const Tokenizer> loaded = load_tokenizer(file, tokenizer_choice(line));
   const Tokenizer& tokenizer = *loaded;
-  nlohmann::ordered_json json = {{"file", file},
-                                 {"vocab_size", tokenizer.vocab_size()},
-                                 {"end_of_document", tokenizer.end_of_document()},
-                                 {"hash", tokenizer.hash()}};
+  nlohmann::ordered_json json = {{"file", file}};
+  for (const auto& [key, value] : tokenizer.description()) json[key] = value;
+  json["vocab_size"] = tokenizer.vocab_size();
+  json["end_of_document"] = tokenizer.end_of_document();
+  if (tokenizer.beginning_of_document() >= 0) json["beginning_of_document"] = tokenizer.beginning_of_document();
+  json["hash"] = tokenizer.hash();
   const auto describe = [&](int32_t token) {
     return nlohmann::ordered_json{
         {"token", token}, {"piece", tokenizer.piece(token)}, {"bytes", tokenizer.bytes_of(token)}};
   };
+  json["special_tokens"] = nlohmann::ordered_json::array();
+  for (int32_t id = 0; id < tokenizer.vocab_size() && json["special_tokens"].size() < kMostSpecialTokens; ++id) {
+    if (tokenizer.is_special(id) && !tokenizer.piece(id).empty()) json["special_tokens"].push_back(describe(id));
+  }
   if (pieces > 0) json["pieces"] = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < std::min(pieces, tokenizer.vocab_size()); ++i) {
     json["pieces"].push_back(describe(static_cast<int32_t>(i)));
@@ -146,10 +172,88 @@ int inspect_tokenizer(const CommandLine& line) {
   return 0;
 }
 
+std::vector<CommandOption> input_options(const std::string& what) {
+  CommandOption input = text_option("input", "FILE...", what + "; without it, standard input");
+  input.values = kUnlimited;
+  input.takes_rest = true;
+  return {input};
+}
+
+std::string standard_input() {
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+std::vector<CommandOption> encode_options() {
+  auto more = input_options("text files (.txt) or JSONL files (.jsonl, .ndjson)");
+  more.push_back(text_option("text", "TEXT", "the text itself, in place of files"));
+  more.push_back(document_separator());
+  more.push_back(text_option("text-key", "KEY", "JSON key of the text in JSONL lines", "text"));
+  return with_tokenizer(std::move(more));
+}
+
+// A JSON list of ids on a line for each text.
+int encode(const CommandLine& line) {
+  ignore_write_signals();
+  const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(line.text("file"), tokenizer_choice(line));
+  KnownWords known;
+  const auto write = [&](std::string_view text) {
+    std::cout << nlohmann::json(tokenizer->encode(text, {}, &known)).dump() << "\n";
+  };
+  if (line.has("text")) {
+    if (line.has("input")) throw_bad_input("--text and --input exclude each other; omit one");
+    write(line.text("text"));
+  } else if (!line.has("input")) {
+    write(standard_input());
+  } else {
+    const std::vector<InputFile> inputs = recognise_inputs(line.texts("input"));
+    const DocumentFormat format{unescape(line.text("document-separator")), line.text("text-key")};
+    read_documents(inputs, format, [&](const TextDocument& document) { write(document.text); });
+  }
+  std::cout.flush();
+  return 0;
+}
+
+std::vector<CommandOption> decode_options() {
+  auto more = input_options("files with a JSON list of ids on each line, as `tokenizer encode` writes them");
+  more.push_back(flag("json", "print each text as a JSON string; bytes that are not UTF-8 become U+FFFD"));
+  return with_tokenizer(std::move(more));
+}
+
+std::vector<int32_t> ids_of(const std::string& text, const std::string& where) {
+  try {
+    return nlohmann::json::parse(text).get<std::vector<int32_t>>();
+  } catch (const nlohmann::json::exception& error) {
+    throw_bad_input(where, ": not a JSON list of ids: ", printable(json_reason(error)));
+  }
+}
+
+int decode(const CommandLine& line) {
+  ignore_write_signals();
+  const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(line.text("file"), tokenizer_choice(line));
+  const auto read = [&](std::istream& stream, const std::string& name) {
+    std::string text;
+    for (int64_t number = 1; std::getline(stream, text); ++number) {
+      if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+      const std::string decoded = tokenizer->decode(ids_of(text, name + ":" + std::to_string(number)));
+      if (line.has("json")) {
+        print_json(decoded, -1);
+      } else {
+        std::cout << decoded << "\n";
+      }
+    }
+  };
+  if (!line.has("input")) read(std::cin, "stdin");
+  for (const std::string& path : line.has("input") ? line.texts("input") : std::vector<std::string>()) {
+    std::istringstream file(read_file(path));
+    read(file, path);
+  }
+  std::cout.flush();
+  return 0;
+}
+
 std::vector<CommandOption> export_options() {
-  CommandOption file = required(text_option("file", "FILE", "tokenizer model; --file can be omitted"));
-  file.bare = true;
-  return {file, required(text_option("output", "DIR", "new directory for tokenizer.json and tokenizer_config.json"))};
+  return {tokenizer_file(),
+          required(text_option("output", "DIR", "new directory for tokenizer.json and tokenizer_config.json"))};
 }
 
 int export_files(const CommandLine& line) {
@@ -176,6 +280,10 @@ std::vector<Command> tokenizer_commands() {
        "shiftron tokenizer train --input text/*.jsonl --vocab 4096 --output tokenizer.model"},
       {"tokenizer", "inspect", "shows a tokenizer's content and how it splits a text", "FILE", inspect_options(), false,
        inspect_tokenizer, "shiftron tokenizer inspect tokenizer.model --text 'Once upon a time'"},
+      {"tokenizer", "encode", "turns texts into token ids", "FILE [--input FILE…]", encode_options(), false, encode,
+       "shiftron tokenizer encode tokenizer.json --input text.jsonl > ids.txt"},
+      {"tokenizer", "decode", "turns token ids into texts", "FILE [--input FILE…]", decode_options(), false, decode,
+       "shiftron tokenizer decode tokenizer.json --input ids.txt"},
       {"tokenizer", "export", "writes a tokenizer for Hugging Face's libraries", "FILE --output DIR", export_options(),
        false, export_files, "shiftron tokenizer export tokenizer.model --output exported-tokenizer"}};
 }

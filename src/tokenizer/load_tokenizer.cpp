@@ -10,6 +10,8 @@
 #include "core/file.h"
 #include "core/foreign_text.h"
 #include "core/system_error.h"
+#include "tokenizer/hugging_face/hugging_face_tokenizer.h"
+#include "tokenizer/hugging_face/load_hugging_face.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron {
@@ -30,6 +32,7 @@ struct TokenizerKind {
 // In the order in which a directory is searched for their files. A file that none recognises is given to the first.
 constexpr TokenizerKind kKinds[] = {
     {kSentencePieceFile, recognises_sentencepiece, load_sentencepiece, make_sentencepiece},
+    {kHuggingFaceFile, recognises_hugging_face, load_hugging_face, make_hugging_face},
 };
 
 std::unique_ptr<Tokenizer> load_file(const std::string& path, const TokenizerChoice& choice,

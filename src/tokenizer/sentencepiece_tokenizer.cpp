@@ -303,6 +303,14 @@ std::string SentencePieceTokenizer::piece(int32_t id) const {
   return processor_->IdToPiece(id);
 }
 
+std::vector<std::pair<std::string, std::string>> SentencePieceTokenizer::description() const {
+  const SentencePieceAlgorithm algorithm = algorithm_of(file().bytes, name());
+  const char* const model = algorithm == SentencePieceAlgorithm::bpe       ? "bpe"
+                            : algorithm == SentencePieceAlgorithm::unigram ? "unigram"
+                                                                           : "of another type";
+  return {{"kind", "SentencePiece"}, {"model", model}};
+}
+
 bool recognises_sentencepiece(const std::string& bytes) {
   constexpr char kPieceTag = '\x0A';  // which is also a line feed, with which a JSON file may begin
   const size_t first = bytes.find_first_not_of(" \t\r\n");

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tokenizer/tokenizer.h"
@@ -38,6 +39,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
   std::string piece(int32_t id) const override;
   bool lines_stand_alone() const override { return true; }
+  std::vector<std::pair<std::string, std::string>> description() const override;
 
  private:
   void encode_line(std::string_view text, std::vector<int32_t>& tokens, const std::function<void(size_t)>& notify,

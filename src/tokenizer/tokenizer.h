@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shiftron {
@@ -55,6 +56,8 @@ class Tokenizer {
   virtual std::string piece(int32_t id) const = 0;
   // Whether the ids of a text are those of its lines, each with its line feed, one after another.
   virtual bool lines_stand_alone() const = 0;
+  // What it is, for people: "kind", and whatever else describes it.
+  virtual std::vector<std::pair<std::string, std::string>> description() const = 0;
 
   int64_t vocab_size() const { return static_cast<int64_t>(texts_.size()); }  // ids are smaller
   int32_t end_of_document() const { return settings_.end_of_document; }

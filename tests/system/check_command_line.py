@@ -67,6 +67,7 @@ class CommandLine(SystemTest):
         report = ["--tasks", f"perplexity:{folder / 'text.jsonl'}", "--limit", "2", "--output", folder / "report"]
         cls.must_run(["evaluate", "--checkpoint", cls.step, "--data", folder, *report])
         (folder / "tokens.npy").write_bytes(struct.pack("<4H", 1, 2, 4, 3))
+        (folder / "ids.txt").write_text("[260, 261]\n")
         # A line of each command that works. A new command needs a row here.
         cls.rows = {
             "train": ["--config", config, "--dry-run"],
@@ -83,6 +84,8 @@ class CommandLine(SystemTest):
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
             "tokenizer inspect": [folder / "tokenizer.model"],
+            "tokenizer encode": [folder / "tokenizer.model", "--input", folder / "text.jsonl"],
+            "tokenizer decode": [folder / "tokenizer.model", "--input", folder / "ids.txt"],
             "tokenizer export": [folder / "tokenizer.model", "--output", folder / "exported-tokenizer"],
             "self-test": ["--size", "small"],
             "preflight": ["--config", config],
