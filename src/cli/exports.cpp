@@ -94,7 +94,7 @@ std::map<std::string, std::string> tokenizer_files(const Tokenizer& tokenizer, s
                             "tokenizer.model with the package sentencepiece",
                             notes);
   if (!files) files = {{"tokenizer_config.json", refusing_tokenizer_config()}};
-  (*files)["tokenizer.model"] = tokenizer.file().bytes;
+  (*files)[tokenizer.file().name] = tokenizer.file().bytes;
   return std::move(*files);
 }
 

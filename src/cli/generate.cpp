@@ -137,7 +137,7 @@ class Continuations {
   const int64_t samples_;
   const bool on_terminal_;
   std::optional<Progress> progress_;
-  std::string held_;  // for --output
+  std::string held_;        // for --output
   std::string unfinished_;  // first bytes of a character that the next tokens may finish
   int64_t finished_ = 0;
   bool is_begun_ = false;

@@ -152,8 +152,10 @@ class DocumentReader {
       encode_text(read, report_bytes, known);
     }
     if (document.ids.empty()) return;
+    if (tokenizer_ != nullptr) document.beginning = tokenizer_->beginning_of_document();
     writer_.close(document);
-    if (!options_.ids || tokenizer_ == nullptr) return;
+    if (tokenizer_ == nullptr) return;
+    document.text_bytes = 0;  // what the tokens stand for, which is not the text if the tokenizer changes it
     for (const int32_t token : document.ids) document.text_bytes += tokenizer_->bytes_of(token);
   }
 
@@ -264,7 +266,8 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   std::unique_ptr<const Tokenizer> tokenizer;
   TokenVocabulary vocabulary = options.vocabulary;
   if (!options.ids || !options.tokenizer.empty()) {
-    tokenizer = load_tokenizer(options.tokenizer, options.tokenizer_choice);
+    tokenizer = options.stored_tokenizer ? make_tokenizer(*options.stored_tokenizer, options.tokenizer)
+                                         : load_tokenizer(options.tokenizer, options.tokenizer_choice);
     vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), stored_form(*tokenizer)};
   }
   std::optional<ChatEncoder> chat;

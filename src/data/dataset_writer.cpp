@@ -241,9 +241,8 @@ void DatasetWriter::close(TokenDocument& document) const {
   if (!targets.empty() && targets.size() != ids.size()) {
     throw_bad_input(place, targets.size(), " targets for ", ids.size(), " ids; give one target for each id");
   }
-  const int32_t beginning = vocabulary.tokenizer.settings.beginning_of_document;
-  if (beginning >= 0 && ids.front() != beginning) {
-    ids.insert(ids.begin(), beginning);
+  if (document.beginning >= 0 && ids.front() != document.beginning) {
+    ids.insert(ids.begin(), document.beginning);
     if (!targets.empty()) targets.insert(targets.begin(), kNotCounted);
   }
   if (pack > 0 && static_cast<int64_t>(ids.size()) + 1 > pack) {

@@ -32,12 +32,12 @@ struct TokenVocabulary {
   StoredTokenizer tokenizer{};
 };
 
-// One document, without its end-of-document token, which the writer appends. The tokenizer's beginning-of-document token,
-// if it has one, may be there: otherwise the writer puts it in front.
+// One document, without its end-of-document token, which the writer appends.
 struct TokenDocument {
   std::vector<int32_t> ids;      // each in [0, size), and not end_of_document
   std::vector<int32_t> targets;  // what is predicted at each id: kNotCounted, or in [0, size). Empty = the next token.
                                  // All documents of a dataset give targets, or none does
+  int32_t beginning = -1;        // id that the writer puts in front unless it is there; -1 = none
   int64_t text_bytes = 0;        // 0 without a tokenizer
   bool is_validation = false;
   Hash128 content = {};  // with DatasetOutput::deduplicate: equal for equal documents

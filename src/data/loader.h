@@ -37,7 +37,7 @@ class Loader {
   std::vector<std::string> fingerprints_of_sources() const;  // of each source's tokens alone
   std::string tokenizer_hash() const;                        // empty = the data has no tokenizer
   const StoredTokenizer& tokenizer() const;
-  int64_t windows() const;                                   // of one epoch, over all sources
+  int64_t windows() const;  // of one epoch, over all sources
   const std::vector<int64_t>& windows_of_sources() const;
   std::vector<double> passes(int64_t samples) const;  // how often so many samples go through each source
   int64_t dropped_tokens() const;                     // after the last whole window of each source

@@ -152,13 +152,13 @@ TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int
   const auto encoder = std::make_shared<LineEncoder>(tokenizer, progress);
   const int32_t token = tokenizer.beginning_of_document();
   const bool begins = token >= 0;
-  return {.encode = [encoder](std::string_view text) { return (*encoder)(text); },
-          .prefix = begins ? token : tokenizer.end_of_document(),
-          .begins_with_prefix =
-              beginning == BeginningToken::always || (begins && beginning == BeginningToken::tokenizer),
-          .prefix_text = begins && tokenizer.settings().special_text ? tokenizer.piece(token) : "",
-          .max_length = max_length,
-          .boundary_fallback = boundary_fallback};
+  return {
+      .encode = [encoder](std::string_view text) { return (*encoder)(text); },
+      .prefix = begins ? token : tokenizer.end_of_document(),
+      .begins_with_prefix = beginning == BeginningToken::always || (begins && beginning == BeginningToken::tokenizer),
+      .prefix_text = begins && tokenizer.settings().special_text ? tokenizer.piece(token) : "",
+      .max_length = max_length,
+      .boundary_fallback = boundary_fallback};
 }
 
 }  // namespace shiftron

@@ -108,11 +108,11 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
   }
   if (hash.empty()) {
     throw_bad_input("data.train has no tokenizer, but the model imported from ", imported_from,
-                    " has one; build the data with it: shiftron data build --ids --tokenizer ",
-                    shell_word(path));
+                    " has one; build the data with it: shiftron data build --ids --tokenizer ", shell_word(path));
   }
   throw_bad_input("data.train was built with a different tokenizer than that of the model imported from ",
-                  imported_from, "; build it with the checkpoint's tokenizer: shiftron data build --tokenizer ", shell_word(path));
+                  imported_from, "; build it with the checkpoint's tokenizer: shiftron data build --tokenizer ",
+                  shell_word(path));
 }
 
 void warn_of_changed_schedule(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log) {

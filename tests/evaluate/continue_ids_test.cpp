@@ -81,6 +81,27 @@ TEST(ContinueIds, SamplesDifferAndDependOnNeitherTheirNumberNorTheRanks) {
   }
 }
 
+// Whether documents are separated or not: the token marks where they begin.
+TEST(ContinueIds, PromptsBeginWithTheTokenThatBeginsDocuments) {
+  TokenVocabulary begins = kVocabulary;
+  begins.tokenizer.settings.beginning_of_document = 9;
+  for (const bool document_reset : {true, false}) {
+    const Scratch scratch;
+    RunConfig config = model_config();
+    config.data.document_reset = document_reset;
+    const CheckpointModel model = saved_model(scratch, config);
+    const GenerateOptions options{.tokens = 12};
+    const auto made = continuations(model, {{20, 21}, {9, 20, 21}}, options, 1, 1, begins);
+    config.data.document_reset = true;
+    const CheckpointModel bare = {
+        .directory = model.directory, .manifest_hash = {}, .content = model.content, .config = config};
+    const auto expected = continuations(bare, {{9, 20, 21}}, options).at(0).ids;
+    EXPECT_EQ(made.at(0).ids, expected) << document_reset;
+    EXPECT_EQ(made.at(1).ids, expected) << document_reset;
+    EXPECT_NE(expected, continuations(bare, {{20, 21}}, options).at(0).ids);
+  }
+}
+
 TEST(ContinueIds, OnlyTheEndTokenEnds) {
   const Scratch scratch;
   const CheckpointModel model = saved_model(scratch);
