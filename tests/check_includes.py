@@ -7,7 +7,7 @@ import re
 import sys
 
 USES = {  # a folder may include itself and what it uses, transitively
-    "core": [], "kernels": ["core"], "parallel": ["kernels"], "model": ["parallel"], "checkpoint": ["model"],
+    "core": [], "kernels": ["core"], "parallel": ["kernels"], "model": ["parallel"], "checkpoint": ["model", "tokenizer"],
     "tokenizer": ["core"], "data": ["tokenizer"], "config": ["model", "data"], "run": ["config", "checkpoint"], "interchange": ["run"],
     "plan": ["run"], "train": ["plan"], "preflight": ["train"], "evaluate": ["train", "interchange"], "cli": ["evaluate", "preflight"],
 }

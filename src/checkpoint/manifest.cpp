@@ -196,6 +196,41 @@ const ManifestFile* Manifest::find_file(const std::string& name) const {
   return nullptr;
 }
 
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 31;
+
+// Version 2 is version 1 with the key "tokenizer".
+uint64_t version_of(const Manifest& manifest) {
+  return is_of_first_versions(manifest.tokenizer_file, manifest.tokenizer_settings) ? 1 : 2;
+}
+
+json tokenizer_json(const Manifest& manifest) {
+  const TokenizerSettings& settings = manifest.tokenizer_settings;
+  const auto id = [](int32_t token) { return token < 0 ? json(nullptr) : json(token); };
+  return {{"file", manifest.tokenizer_file},
+          {"end_of_document", id(settings.end_of_document)},
+          {"beginning_of_document", id(settings.beginning_of_document)},
+          {"special_text", settings.special_text}};
+}
+
+void read_tokenizer(const json& object, const std::string& source, Manifest& manifest) {
+  const JsonFields fields(object, source, "tokenizer",
+                          {"file", "end_of_document", "beginning_of_document", "special_text"});
+  const auto id = [&](const char* key) {
+    return object[key].is_null() ? -1 : static_cast<int32_t>(fields.number(key, 0, kMostTokens - 1));
+  };
+  manifest.tokenizer_file = fields.text("file", kLongestName);
+  if (manifest.find_file(manifest.tokenizer_file) == nullptr) fields.fail("file", "is not one of `files`");
+  if (!object["special_text"].is_boolean()) fields.fail("special_text", "is not true or false");
+  manifest.tokenizer_settings = {.end_of_document = id("end_of_document"),
+                                 .beginning_of_document = id("beginning_of_document"),
+                                 .special_text = object["special_text"].get<bool>()};
+  if (version_of(manifest) == 1) fields.fail("file", "with these settings needs no version 2");
+}
+
+}  // namespace
+
 std::string to_text(const Manifest& manifest) {
   const ParallelLayout& writer = manifest.writer;
   std::string body;
@@ -203,7 +238,8 @@ std::string to_text(const Manifest& manifest) {
     body += (body.empty() ? "\"" : ",\n\"") + std::string(key) + "\":" + value;
   };
   add("format", to_line("shiftron-checkpoint"));
-  add("version", "1");
+  const bool second = version_of(manifest) > 1;
+  add("version", second ? "2" : "1");
   add("step", to_line(manifest.step));
   add("block_bytes", to_line(manifest.block_bytes));
   add("code_version", to_line(manifest.code_version));
@@ -213,6 +249,7 @@ std::string to_text(const Manifest& manifest) {
   CHECK(state.is_object(), "the trainer's state is not a JSON object");
   add("state", to_line(state));
   add("configuration", to_line(manifest.configuration));
+  if (second) add("tokenizer", to_line(tokenizer_json(manifest)));
   add("tensors", lines(manifest.tensors, [](const ManifestTensor& tensor) -> json {
         return {{"group", to_string(tensor.group)},
                 {"name", tensor.name},
@@ -236,12 +273,17 @@ std::string to_text(const Manifest& manifest) {
 Manifest parse_manifest(const std::string& text, const std::string& source) {
   std::string hash = checked_hash(text, source);
   const json root = parse_strict_json(text, source);
-  const JsonFields fields(root, source, "",
+  const bool second = root.is_object() && root.value("version", json()) == 2;
+  const JsonFields fields =
+      second ? JsonFields(root, source, "",
+                          {"xxh3_128", "format", "version", "step", "block_bytes", "code_version", "data_fingerprint",
+                           "writer_layout", "state", "configuration", "tokenizer", "tensors", "files", "boxes"})
+             : JsonFields(root, source, "",
                           {"xxh3_128", "format", "version", "step", "block_bytes", "code_version", "data_fingerprint",
                            "writer_layout", "state", "configuration", "tensors", "files", "boxes"});
   if (fields.text("format", kLongestName) != "shiftron-checkpoint")
     fields.fail("format", "must be shiftron-checkpoint");
-  fields.number("version", 1, 1);
+  fields.number("version", 1, 2);
   Manifest manifest;
   manifest.hash = std::move(hash);
   manifest.step = static_cast<int64_t>(fields.number("step", 0, uint64_t{1} << 50));
@@ -267,6 +309,7 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
       fields.fail("files", "holds " + manifest.files.back().name + " twice");
     }
   }
+  if (second) read_tokenizer(fields.object("tokenizer"), source, manifest);
   for (const json& value : fields.array("boxes")) {
     manifest.boxes.push_back(read_box(value, source, manifest.boxes.size(), manifest));
   }

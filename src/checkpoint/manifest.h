@@ -49,6 +49,8 @@ struct Manifest {
   uint64_t block_bytes = uint64_t{4} << 20;
   ParallelLayout writer;  // for people; nothing depends on it
   std::string configuration, state_json = "{}", data_fingerprint, code_version;
+  std::string tokenizer_file = "tokenizer.model";  // its name in the step; `files` has it if the step has a tokenizer
+  TokenizerSettings tokenizer_settings{};
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
   std::vector<ManifestBox> boxes;

@@ -98,15 +98,19 @@ void log_casts(const std::string& path, const Manifest& manifest, const Paramete
 }
 
 std::string read_tokenizer(const std::string& step_directory, const Manifest& manifest) {
-  const ManifestFile* file = manifest.find_file(kTokenizerName);
+  const ManifestFile* file = manifest.find_file(manifest.tokenizer_file);
   return file == nullptr ? "" : read_manifest_file(step_directory, *file);
 }
 
-CheckpointContent content_of(const Manifest& manifest, std::string tokenizer_model) {
+CheckpointContent content_of(const Manifest& manifest, std::string tokenizer_bytes) {
+  StoredTokenizer tokenizer;
+  if (!tokenizer_bytes.empty()) {
+    tokenizer = {{manifest.tokenizer_file, std::move(tokenizer_bytes)}, manifest.tokenizer_settings};
+  }
   return {.step = manifest.step,
           .configuration = manifest.configuration,
           .state_json = manifest.state_json,
-          .tokenizer_model = std::move(tokenizer_model),
+          .tokenizer = std::move(tokenizer),
           .data_fingerprint = manifest.data_fingerprint,
           .code_version = manifest.code_version};
 }

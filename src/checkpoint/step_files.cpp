@@ -183,7 +183,7 @@ uint64_t most_bytes(const StepFile& file, uint64_t block_bytes) {
 uint64_t most_bytes(const CheckpointContent& content) {
   constexpr uint64_t kFrame = 16 << 10;  // the manifest's own fields, unfilled pages of the small files, the directory
   const uint64_t texts = content.configuration.size() + content.state_json.size();
-  return content.tokenizer_model.size() + kFrame + 2 * texts;  // escaped
+  return content.tokenizer.file.bytes.size() + kFrame + 2 * texts;  // escaped
 }
 
 void require_space(const std::string& directory, uint64_t bytes, const std::string& advice) {
@@ -229,9 +229,12 @@ uint64_t commit_step(const std::string& temporary, const std::string& final_dire
   manifest.state_json = content.state_json;
   manifest.data_fingerprint = content.data_fingerprint;
   manifest.code_version = content.code_version;
-  if (!content.tokenizer_model.empty()) {
-    manifest.files.push_back({kTokenizerName, content.tokenizer_model.size(), xxh3_128(content.tokenizer_model)});
-    write_synced(temporary + "/" + kTokenizerName, content.tokenizer_model);
+  if (content.tokenizer.is_there()) {
+    const auto& [name, bytes] = content.tokenizer.file;
+    manifest.tokenizer_file = name;
+    manifest.tokenizer_settings = content.tokenizer.settings;
+    manifest.files.push_back({name, bytes.size(), xxh3_128(bytes)});
+    write_synced(temporary + "/" + name, bytes);
   }
   at("tokenizer written");
   const std::string text = to_text(manifest);

@@ -34,7 +34,6 @@ struct StepDirectory {
 };
 
 inline const char* const kManifestName = "manifest.json";
-inline const char* const kTokenizerName = "tokenizer.model";
 inline constexpr uint64_t kLargestManifest = uint64_t{256} << 20;  // bytes, of one that is read
 
 std::string step_name(int64_t step);  // "step-00000500"

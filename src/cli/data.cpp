@@ -16,6 +16,7 @@
 #include "cli/inputs.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
+#include "cli/tokenizer_options.h"
 #include "core/check.h"
 #include "core/foreign_text.h"
 #include "core/log.h"
@@ -60,7 +61,9 @@ std::vector<CommandOption> build_options() {
   std::vector<CommandOption> options = {
       input_files(),
       validation_files(),
-      text_option("tokenizer", "FILE", "tokenizer model from `tokenizer train`; optional with --ids"),
+      text_option("tokenizer", "PATH",
+                  "tokenizer.model, tokenizer.json, or a directory with one: also a dataset or a step, whose choices "
+                  "about its tokenizer are taken over; optional with --ids"),
       document_separator(),
       skip_bad(),
       flag("deduplicate",
@@ -73,8 +76,11 @@ std::vector<CommandOption> build_options() {
       flag("ids",
            "the inputs are not text but JSONL of {\"ids\": [...]} or {\"ids\": [...], \"targets\": [... or null]}"),
       integer_option("vocab", "vocabulary size, for --ids without --tokenizer", between(2, INT32_MAX)),
-      integer_option("end-of-document", "id appended to each document, for --ids without --tokenizer",
-                     between(0, INT32_MAX)),
+      text_option("end-of-document", "TOKEN",
+                  "token of the tokenizer that ends each document (default: as its files state); for --ids without "
+                  "--tokenizer, its id"),
+      beginning_of_document(),
+      special_text(),
       integer_option("seed", "random seed of the document order", at_least(0), "0")};
   for (CommandOption& option : dataset_options()) options.push_back(std::move(option));
   options.push_back(json_flag());
@@ -92,22 +98,33 @@ void read_vocabulary(const CommandLine& line, BuildOptions& build) {
     if (line.has(of_text) && line.has("chat-template") && of_text != std::string("chat-template"))
       throw_bad_input("--", of_text, " does not apply to chats, which --chat-template reads; omit it");
   }
-  for (const char* of_ids : {"vocab", "end-of-document"}) {
-    if (line.has(of_ids) && !build.ids)
-      throw_bad_input("--", of_ids, " only applies with --ids; for text, the tokenizer defines it");
-    if (line.has(of_ids) && line.has("tokenizer")) {
-      throw_bad_input("--", of_ids, " is already defined by --tokenizer ", build.tokenizer, "; omit one of them");
-    }
-    if (!line.has(of_ids) && build.ids && !line.has("tokenizer")) {
-      throw_bad_input("--ids needs --vocab N and --end-of-document I, or --tokenizer FILE, which defines both");
-    }
+  if (line.has("vocab") && !build.ids)
+    throw_bad_input("--vocab only applies with --ids; for text, the tokenizer defines it");
+  if (line.has("vocab") && line.has("tokenizer"))
+    throw_bad_input("--vocab is already defined by --tokenizer ", build.tokenizer, "; omit one of them");
+  if (build.ids && !line.has("tokenizer") && !(line.has("vocab") && line.has("end-of-document")))
+    throw_bad_input("--ids needs --vocab N and --end-of-document I, or --tokenizer PATH, which defines both");
+  for (const char* of_text : {"beginning-of-document", "special-text"}) {
+    if (line.has(of_text) && !line.has("tokenizer"))
+      throw_bad_input("--", of_text, " only applies with --tokenizer; omit it");
   }
+  if (build.ids && line.has("special-text"))
+    throw_bad_input("--special-text only applies to text, but --ids reads ids; omit it");
   if (!build.ids && build.tokenizer.empty()) {
     throw_bad_input(
         "--tokenizer is missing; make one with `shiftron tokenizer train`, or give --ids if the inputs already are "
         "ids");
   }
-  build.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), ""};
+  if (line.has("tokenizer")) {
+    build.tokenizer_choice = tokenizer_choice(line);
+    build.stored_tokenizer = stored_tokenizer_at(line);
+    return;
+  }
+  build.vocabulary.size = line.integer("vocab");
+  if (!read_value(line.text("end-of-document"), build.vocabulary.end_of_document).empty()) {
+    throw_bad_input("--end-of-document '", printable(line.text("end-of-document")),
+                    "' must be an id, because there is no --tokenizer");
+  }
 }
 
 void report_build(const CommandLine& line, const BuildResult& result) {
@@ -218,9 +235,7 @@ void print_lengths(const DocumentLengths& lengths) {
 nlohmann::ordered_json samples_json(Dataset& dataset, int64_t count) {
   constexpr int64_t kMostTokens = 128;
   std::unique_ptr<const Tokenizer> tokenizer;
-  if (!dataset.tokenizer_bytes().empty()) {
-    tokenizer = make_tokenizer({kTokenizerFile, dataset.tokenizer_bytes()}, {}, dataset.directory());
-  }
+  if (dataset.tokenizer().is_there()) tokenizer = make_tokenizer(dataset.tokenizer(), dataset.directory());
   auto list = nlohmann::ordered_json::array();
   for (const DocumentSample& sample : sample_documents(dataset, count, kMostTokens)) {
     list.push_back({{"document", sample.number}, {"tokens", sample.length}});

@@ -94,7 +94,7 @@ std::map<std::string, std::string> tokenizer_files(const Tokenizer& tokenizer, s
                             "tokenizer.model with the package sentencepiece",
                             notes);
   if (!files) files = {{"tokenizer_config.json", refusing_tokenizer_config()}};
-  (*files)["tokenizer.model"] = tokenizer.file().bytes;
+  (*files)[tokenizer.file().name] = tokenizer.file().bytes;
   return std::move(*files);
 }
 
@@ -167,7 +167,7 @@ std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std:
 std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const ModelOrigin& origin, int64_t& vocab,
                                          std::vector<std::string>& notes) {
   std::vector<int64_t> ends = origin.end_tokens;
-  if (model.content.tokenizer_model.empty()) return entries_without_tokenizer(origin, ends, vocab, notes);
+  if (!model.content.tokenizer.is_there()) return entries_without_tokenizer(origin, ends, vocab, notes);
   const auto say = [&] {
     const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
     vocab = tokenizer->vocab_size();
@@ -208,7 +208,7 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
                 .end_tokens = origin.end_tokens,
                 .begin_token = origin.begin_token};
   std::vector<std::string> notes;
-  if (!model.content.tokenizer_model.empty()) {
+  if (model.content.tokenizer.is_there()) {
     const auto tokenizer =
         make_if_representable([&] { return tokenizer_of(model); }, "so the export has no tokenizer", notes);
     if (tokenizer) {

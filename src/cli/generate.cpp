@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "cli/inputs.h"
 #include "cli/print_json.h"
@@ -20,6 +21,7 @@
 #include "parallel/agree.h"
 #include "run/run_files.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron::cli {
 namespace {
@@ -67,13 +69,16 @@ class Continuations {
   void show(int32_t token) {
     if (!as_text_) return;
     begin();
-    write(tokenizer_->text_of(token));
+    unfinished_ += tokenizer_->text_of(token);  // the tokens of a character may come one by one
+    const size_t whole = unfinished_.size() - unfinished_bytes(unfinished_);
+    write(unfinished_.substr(0, whole));
+    unfinished_.erase(0, whole);
   }
 
   void take(const Continuation& made) {
     if (as_text_) {
       begin();
-      write("\n");
+      write(std::exchange(unfinished_, "") + "\n");
     } else {
       write(json_text(to_json(made)) + "\n");
     }
@@ -132,7 +137,8 @@ class Continuations {
   const int64_t samples_;
   const bool on_terminal_;
   std::optional<Progress> progress_;
-  std::string held_;  // for --output
+  std::string held_;        // for --output
+  std::string unfinished_;  // first bytes of a character that the next tokens may finish
   int64_t finished_ = 0;
   bool is_begun_ = false;
 };
@@ -208,7 +214,7 @@ void run_prompts(const CommandLine& line, const CheckpointModel& model, HostComm
   TokenVocabulary vocabulary;
   std::unique_ptr<const Tokenizer> tokenizer;
   run_on_all_ranks(world, [&] {
-    if (!line.has("ids") || usable_tokenizer(model.content.tokenizer_model, model.directory) != nullptr)
+    if (!line.has("ids") || usable_tokenizer(model.content.tokenizer, model.directory) != nullptr)
       tokenizer = tokenizer_of(model);
     std::optional<int32_t> end;
     if (line.has("end-of-document")) end = static_cast<int32_t>(line.integer("end-of-document"));

@@ -38,8 +38,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-constexpr uint64_t kLargestTokenizer = uint64_t{1} << 28;  // bytes
-constexpr int64_t kLongestSequence = 4096;                 // with which another program's model is evaluated
+constexpr int64_t kLongestSequence = 4096;  // with which another program's model is evaluated
 
 CommandOption with_choices(CommandOption option, std::vector<std::string> choices) {
   option.choices = std::move(choices);
@@ -111,20 +110,20 @@ const std::string kOtherPrograms =
     "to prepare data for this model, use the programs that it comes from (docs/dataset-format.md describes datasets); "
     "to generate text, use transformers with `shiftron checkpoint export --format hf`";
 
-// Takes the directory's tokenizer.model if this program can use it; otherwise says why not, and what to do. Adds a note
-// if its end of documents is not among the model's.
+// Takes the directory's tokenizer if this program can use it; otherwise says why not, and what to do. Adds a note if its
+// end of documents is not among the model's.
 void take_tokenizer(const std::string& directory, ForeignModel& model, std::vector<std::string>& notes) {
-  const std::string path = directory + "/" + kTokenizerName;
-  if (!name_exists(path)) {
-    model.without_tokenizer =
-        path + " does not exist; if the model's tokenizer is a SentencePiece model, put it there and import again";
+  const std::vector<std::string> names = tokenizer_file_names();
+  if (std::ranges::none_of(names, [&](const std::string& name) { return name_exists(directory + "/" + name); })) {
+    model.without_tokenizer = fmt::format("{} has no {}; put the model's tokenizer there and import again", directory,
+                                          fmt::join(names, " or "));
     return;
   }
   try {
-    const std::unique_ptr<const Tokenizer> tokenizer =
-        make_tokenizer({kTokenizerName, read_file(path, kLargestTokenizer)}, {}, path, kOtherPrograms);
+    const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(directory, {}, kOtherPrograms);
+    const std::string& path = tokenizer->name();
     const std::string fault = vocab_fault(*tokenizer, model.model.vocab, path);
-    if (fault.empty()) model.tokenizer_model = tokenizer->file().bytes;
+    if (fault.empty()) model.tokenizer = stored_form(*tokenizer);
     if (!fault.empty()) model.without_tokenizer = fault + "; put the model's own tokenizer there and import again";
     const std::vector<int64_t>& ends = model.origin.end_tokens;
     const int64_t own = tokenizer->end_of_document();
@@ -157,7 +156,7 @@ Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& f
                           .model = config.model,
                           .sequence_length = std::min(config.positions, kLongestSequence),
                           .precision = is_wide ? Precision::fp64 : Precision::fp32,
-                          .tokenizer_model = {},
+                          .tokenizer = {},
                           .without_tokenizer = {},
                           .origin = {.from = from,
                                      .positions = config.positions,
@@ -200,7 +199,7 @@ Origin open_step(const CommandLine& line) {
                     .sequence_length = config.train.sequence_length,
                     .precision = config.train.precision,
                     .document_reset = config.data.document_reset,
-                    .tokenizer_model = std::move(step.content.tokenizer_model),
+                    .tokenizer = std::move(step.content.tokenizer),
                     .without_tokenizer = state.without_tokenizer,
                     .origin = std::move(origin)},
           .form = "shiftron"};
@@ -258,7 +257,7 @@ Origin open_as(const Format& format, const CommandLine& line) {
 
 void report_import(const CommandLine& line, const Origin& origin, const ImportedRun& made) {
   const ModelConfig& model = origin.model.model;
-  const bool has_tokenizer = !origin.model.tokenizer_model.empty();
+  const bool has_tokenizer = origin.model.tokenizer.is_there();
   std::vector<std::string> notes = origin.notes;
   if (!made.warning.empty()) notes.push_back(made.warning);
   const std::string next = "shiftron train --config " + shell_word(made.config_file) +

@@ -11,6 +11,7 @@
 #include "cli/inputs.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
+#include "cli/tokenizer_options.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "data/token_files/format.h"
@@ -83,7 +84,8 @@ void read_token_vocabulary(const CommandLine& line, TokenImport& import) {
       throw_bad_input("data import needs --vocab N and --end-of-document I, or --tokenizer FILE, which defines both");
     }
   }
-  import.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), ""};
+  if (line.has("tokenizer")) import.stored_tokenizer = stored_tokenizer_at(line);
+  import.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), {}};
 }
 
 // "2 files of megatron (u16), 1 of npy (i64)".

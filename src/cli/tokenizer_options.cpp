@@ -1,14 +1,28 @@
 // See the header.
 #include "cli/tokenizer_options.h"
 
+#include <filesystem>
+
+#include "checkpoint/restore.h"
+#include "checkpoint/steps.h"
+#include "core/file.h"
+#include "data/dataset.h"
+
 namespace shiftron::cli {
 
 std::vector<CommandOption> tokenizer_options() {
   return {text_option("end-of-document", "TOKEN",
                       "token that ends a document; default: the one that the tokenizer's files state"),
-          text_option("beginning-of-document", "TOKEN",
-                      "token that begins a document, or none; default: as the tokenizer's files state"),
-          flag("special-text", "turn names of special tokens in the text into these tokens")};
+          beginning_of_document(), special_text()};
+}
+
+CommandOption beginning_of_document() {
+  return text_option("beginning-of-document", "TOKEN",
+                     "token that begins a document, or none; default: as the tokenizer's files state");
+}
+
+CommandOption special_text() {
+  return flag("special-text", "turn names of special tokens in the text into these tokens");
 }
 
 TokenizerChoice tokenizer_choice(const CommandLine& line) {
@@ -17,6 +31,24 @@ TokenizerChoice tokenizer_choice(const CommandLine& line) {
   if (line.has("beginning-of-document")) choice.beginning_of_document = line.text("beginning-of-document");
   choice.special_text = line.has("special-text");
   return choice;
+}
+
+std::optional<StoredTokenizer> stored_tokenizer_at(const CommandLine& line) {
+  for (const char* choice : {"end-of-document", "beginning-of-document", "special-text"}) {
+    if (line.has(choice)) return std::nullopt;
+  }
+  const std::string path = line.text("tokenizer");
+  std::error_code ignored;
+  const bool is_directory = std::filesystem::is_directory(path, ignored);
+  const std::string directory = is_directory ? path : parent_directory(path);
+  const std::string file = is_directory ? "" : std::filesystem::path(path).filename().string();
+  const auto wanted = [&](StoredTokenizer stored) -> std::optional<StoredTokenizer> {
+    if (!stored.is_there() || (!is_directory && file != stored.file.name)) return std::nullopt;
+    return stored;
+  };
+  if (name_exists(directory + "/" + kDescriptionFile)) return wanted(Dataset(directory).tokenizer());
+  if (name_exists(directory + "/" + kManifestName)) return wanted(read_content(directory).tokenizer);
+  return std::nullopt;
 }
 
 }  // namespace shiftron::cli

@@ -268,7 +268,7 @@ int run_train(const CommandLine& line) {
                                    .show_progress = show_line,
                                    .end_time = end_time,
                                    .make_evaluation =
-                                       [&](const std::string& tokenizer) {
+                                       [&](const StoredTokenizer& tokenizer) {
                                          return make_step_benchmarks(config, tokenizer, version_text(), *world, share,
                                                                      log);
                                        },

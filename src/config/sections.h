@@ -24,7 +24,7 @@ enum class Deterministic { off, repeat, layouts };
 
 // Whether texts of benchmarks begin with the token that precedes a document.
 enum class BeginningToken {
-  tokenizer,  // as the exported tokenizer does by default: ours puts nothing in front
+  tokenizer,  // as the tokenizer does, and with it the exported one
   never,
   always,
 };

@@ -152,8 +152,10 @@ class DocumentReader {
       encode_text(read, report_bytes, known);
     }
     if (document.ids.empty()) return;
+    if (tokenizer_ != nullptr) document.beginning = tokenizer_->beginning_of_document();
     writer_.close(document);
-    if (!options_.ids || tokenizer_ == nullptr) return;
+    if (tokenizer_ == nullptr) return;
+    document.text_bytes = 0;  // what the tokens stand for, which is not the text if the tokenizer changes it
     for (const int32_t token : document.ids) document.text_bytes += tokenizer_->bytes_of(token);
   }
 
@@ -225,10 +227,12 @@ class DocumentReader {
 // cannot be known, so that a build of one never equals another.
 std::string request_of(const BuildOptions& options, const TokenVocabulary& vocabulary,
                        const std::vector<InputFile>& inputs) {
+  const TokenizerSettings& settings = vocabulary.tokenizer.settings;
   std::string words = detail::concatenate(
-      to_hex(xxh3_128(vocabulary.tokenizer_model)), '\0', options.document_separator, '\0', options.text_key, '\0',
+      to_hex(xxh3_128(vocabulary.tokenizer.file.bytes)), '\0', options.document_separator, '\0', options.text_key, '\0',
       options.shard_tokens, ' ', options.seed, ' ', options.pack, ' ', options.ids, ' ', vocabulary.size, ' ',
-      vocabulary.end_of_document, ' ', std::hexfloat, options.validation_fraction, '\0');
+      vocabulary.end_of_document, ' ', settings.beginning_of_document, ' ', settings.special_text, ' ', std::hexfloat,
+      options.validation_fraction, '\0');
   words += detail::concatenate(options.validation_inputs.size(), ' ', options.skip_bad, ' ', options.deduplicate, ' ',
                                options.chat_template, '\0');
   for (const InputFile& input : inputs) {
@@ -262,8 +266,9 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   std::unique_ptr<const Tokenizer> tokenizer;
   TokenVocabulary vocabulary = options.vocabulary;
   if (!options.ids || !options.tokenizer.empty()) {
-    tokenizer = load_tokenizer(options.tokenizer);
-    vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
+    tokenizer = options.stored_tokenizer ? make_tokenizer(*options.stored_tokenizer, options.tokenizer)
+                                         : load_tokenizer(options.tokenizer, options.tokenizer_choice);
+    vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), stored_form(*tokenizer)};
   }
   std::optional<ChatEncoder> chat;
   if (!options.chat_template.empty()) chat.emplace(chat_template_of(options.chat_template), *tokenizer);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,15 @@ namespace shiftron {
 struct BuildOptions : DatasetOutput {
   std::vector<std::string> inputs;             // see recognise_inputs()
   std::vector<std::string> validation_inputs;  // their documents are DIR/validation, those of `inputs` DIR/train
-  std::string tokenizer;           // path of the model; may be empty with `ids`, which then use `vocabulary`
-  std::string document_separator;  // of text files; empty = a file is a document
-  std::string text_key = "text";   // of JSONL lines
-  bool ids = false;                // the inputs are lines of ids and targets, see id_documents.h, not text
-  std::string chat_template;       // the inputs are lines of messages: see chat_template_of(); empty = they are not
-  uint64_t skip_bad = 0;           // so many broken lines may be left out
-  TokenVocabulary vocabulary;      // for ids without a tokenizer
+  std::string tokenizer;  // file or directory; may be empty with `ids`, which then use `vocabulary`
+  TokenizerChoice tokenizer_choice{};
+  std::optional<StoredTokenizer> stored_tokenizer{};  // what a dataset or a checkpoint at `tokenizer` holds
+  std::string document_separator;                     // of text files; empty = a file is a document
+  std::string text_key = "text";                      // of JSONL lines
+  bool ids = false;            // the inputs are lines of ids and targets, see id_documents.h, not text
+  std::string chat_template;   // the inputs are lines of messages: see chat_template_of(); empty = they are not
+  uint64_t skip_bad = 0;       // so many broken lines may be left out
+  TokenVocabulary vocabulary;  // for ids without a tokenizer
 };
 
 struct BuildResult {

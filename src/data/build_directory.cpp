@@ -1,10 +1,12 @@
 // A build moves its files in place by renaming them; dataset.json, which makes them a dataset, comes last.
 #include "data/build_directory.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -12,6 +14,7 @@
 #include "core/log.h"
 #include "core/system_error.h"
 #include "data/dataset.h"
+#include "tokenizer/load_tokenizer.h"
 
 namespace shiftron {
 namespace {
@@ -34,7 +37,8 @@ std::string join(const std::string& folder, const std::string& part) {
 
 // Whether a build puts a file of this name into the output directory.
 bool is_made_here(const std::string& name) {
-  return is_shard_name(name) || name == kTokenizerFile ||
+  const std::vector<std::string> tokenizers = tokenizer_file_names();
+  return is_shard_name(name) || std::ranges::find(tokenizers, name) != tokenizers.end() ||
          name.starts_with(std::string(kDescriptionFile) + ".temporary-");
 }
 

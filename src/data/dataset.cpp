@@ -16,7 +16,7 @@
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kLargestModel = uint64_t{1} << 30;
+constexpr uint64_t kLargestTokenizer = uint64_t{1} << 30;
 constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` lists every fault)";
 
 // Widens raw tokens or targets; returns the largest. `not_counted`: the type's highest value becomes kNotCounted.
@@ -107,10 +107,11 @@ Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
   fingerprint_ = to_hex(xxh3_128(text));
   description_ = DatasetDescription::parse(text, path);
   if (const std::string& stated = description_.header.tokenizer_hash; !stated.empty()) {
-    tokenizer_bytes_ = read_file(directory + "/" + kTokenizerFile, kLargestModel);
-    const std::string hash = to_hex(xxh3_128(tokenizer_bytes_));
+    const ShardHeader& header = description_.header;
+    tokenizer_ = {{header.tokenizer_file, read_file(tokenizer_path(), kLargestTokenizer)}, header.tokenizer_settings};
+    const std::string hash = to_hex(xxh3_128(tokenizer_.file.bytes));
     if (hash != stated) {
-      throw_bad_input(directory, "/tokenizer.model has hash ", hash, ", but dataset.json names ", stated, kAdvice);
+      throw_bad_input(tokenizer_path(), " has hash ", hash, ", but dataset.json names ", stated, kAdvice);
     }
   }
   first_token_.push_back(0);

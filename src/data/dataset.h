@@ -1,4 +1,4 @@
-// A dataset: a directory with dataset.json, tokenizer.model and shards, read as one long sequence of tokens and, if it
+// A dataset: a directory with dataset.json, a tokenizer and shards, read as one long sequence of tokens and, if it
 // has them, targets.
 #pragma once
 
@@ -17,7 +17,6 @@ namespace shiftron {
 constexpr char kDescriptionFile[] = "dataset.json";
 constexpr uint64_t kLargestDescription = uint64_t{64} << 20;  // bytes of it
 constexpr size_t kMostShards = size_t{1} << 20;
-constexpr char kTokenizerFile[] = "tokenizer.model";
 constexpr char kWorkName[] = ".building";  // folder in a build's output until the build is finished
 
 // The content of dataset.json.
@@ -56,13 +55,14 @@ class OpenShards {
 // For one thread. Opens shards when they are read, and keeps them in `open`.
 class Dataset {
  public:
-  // Reads only dataset.json and, if the data has one, tokenizer.model. Throws Error(bad_input).
+  // Reads only dataset.json and, if the data has one, the tokenizer. Throws Error(bad_input).
   explicit Dataset(const std::string& directory, std::shared_ptr<OpenShards> open = std::make_shared<OpenShards>());
 
   const std::string& directory() const { return directory_; }
   const DatasetDescription& description() const { return description_; }
-  const std::string& fingerprint() const { return fingerprint_; }          // XXH3-128 of dataset.json
-  const std::string& tokenizer_bytes() const { return tokenizer_bytes_; }  // empty = no tokenizer
+  const std::string& fingerprint() const { return fingerprint_; }  // XXH3-128 of dataset.json
+  const StoredTokenizer& tokenizer() const { return tokenizer_; }
+  std::string tokenizer_path() const { return directory_ + "/" + description_.header.tokenizer_file; }
   int64_t tokens() const { return first_token_.back(); }
   bool has_targets() const { return description_.header.has_targets; }
 
@@ -94,7 +94,7 @@ class Dataset {
   std::string directory_;
   DatasetDescription description_;
   std::string fingerprint_;
-  std::string tokenizer_bytes_;
+  StoredTokenizer tokenizer_;
   std::shared_ptr<OpenShards> open_;
   std::vector<int64_t> first_token_;  // of each shard; then the total
   std::vector<bool> sampled_;         // shards whose hashes and one block were checked

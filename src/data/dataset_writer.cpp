@@ -117,6 +117,10 @@ void check_options(const DatasetOutput& options, const TokenVocabulary& vocabula
     throw_bad_input("the end-of-document token ", vocabulary.end_of_document, " is not within the vocabulary of ",
                     vocabulary.size, "; give one of 0 to ", vocabulary.size - 1, ", or a larger vocabulary");
   }
+  if (vocabulary.tokenizer.settings.beginning_of_document == vocabulary.end_of_document) {
+    throw_bad_input("token ", vocabulary.end_of_document, " of the tokenizer both ends and begins a document, but it ",
+                    "stands between documents already; give --beginning-of-document none");
+  }
 }
 
 }  // namespace
@@ -152,10 +156,18 @@ struct DatasetWriter::Implementation {
                                  static_cast<uint64_t>(ordered_documents));
   }
   ShardHeader header() const {
-    const std::string& model = vocabulary.tokenizer_model;
-    return {
-        vocabulary.size, vocabulary.end_of_document, model.empty() ? "" : to_hex(xxh3_128(model)), source, has_targets,
-        options.pack};
+    ShardHeader header{.vocab_size = vocabulary.size,
+                       .end_of_document = vocabulary.end_of_document,
+                       .tokenizer_hash = {},
+                       .source = source,
+                       .has_targets = has_targets,
+                       .pack = options.pack};
+    if (const StoredTokenizer& tokenizer = vocabulary.tokenizer; tokenizer.is_there()) {
+      header.tokenizer_hash = to_hex(xxh3_128(tokenizer.file.bytes));
+      header.tokenizer_file = tokenizer.file.name;
+      header.tokenizer_settings = tokenizer.settings;
+    }
+    return header;
   }
   std::vector<BuiltDataset> existing() const;
   void check_parts(const Words& words) const;
@@ -228,6 +240,10 @@ void DatasetWriter::close(TokenDocument& document) const {
   }
   if (!targets.empty() && targets.size() != ids.size()) {
     throw_bad_input(place, targets.size(), " targets for ", ids.size(), " ids; give one target for each id");
+  }
+  if (document.beginning >= 0 && ids.front() != document.beginning) {
+    ids.insert(ids.begin(), document.beginning);
+    if (!targets.empty()) targets.insert(targets.begin(), kNotCounted);
   }
   if (pack > 0 && static_cast<int64_t>(ids.size()) + 1 > pack) {
     throw_bad_input(place, "a document of ", ids.size(), " tokens and its end do not fit into a window of --pack ",
@@ -344,14 +360,16 @@ std::vector<BuiltDataset> DatasetWriter::finish(const Words& words, const Progre
   const std::vector<std::string> texts = self.write(built, output);
   self.buckets.clear();
   self.directory.remove_buckets();
-  const std::string& model = self.vocabulary.tokenizer_model;
+  const StoredTokenizer& tokenizer = self.vocabulary.tokenizer;
   for (size_t i = 0; i < self.parts.size(); ++i) {
     const std::string& part = self.parts[i];
-    if (!model.empty()) write_file_durably(self.directory.work(part) + "/" + kTokenizerFile, model);
+    if (tokenizer.is_there()) {
+      write_file_durably(self.directory.work(part) + "/" + tokenizer.file.name, tokenizer.file.bytes);
+    }
     for (int64_t shard = 0; shard < built[i].shards; ++shard) {
       self.directory.publish(part, shard_name(static_cast<size_t>(shard)));
     }
-    if (!model.empty()) self.directory.publish(part, kTokenizerFile);
+    if (tokenizer.is_there()) self.directory.publish(part, tokenizer.file.name);
   }
   self.directory.publish_descriptions(texts, words.note);
   return built;

@@ -29,7 +29,7 @@ struct DatasetOutput {
 struct TokenVocabulary {
   int64_t size = 0;
   int32_t end_of_document = 0;
-  std::string tokenizer_model;  // bytes of tokenizer.model; empty = none
+  StoredTokenizer tokenizer{};
 };
 
 // One document, without its end-of-document token, which the writer appends.
@@ -37,6 +37,7 @@ struct TokenDocument {
   std::vector<int32_t> ids;      // each in [0, size), and not end_of_document
   std::vector<int32_t> targets;  // what is predicted at each id: kNotCounted, or in [0, size). Empty = the next token.
                                  // All documents of a dataset give targets, or none does
+  int32_t beginning = -1;        // id that the writer puts in front unless it is there; -1 = none
   int64_t text_bytes = 0;        // 0 without a tokenizer
   bool is_validation = false;
   Hash128 content = {};  // with DatasetOutput::deduplicate: equal for equal documents
@@ -78,8 +79,8 @@ class DatasetWriter {
 
   // Whether a document of this content belongs to the validation part. May be called on any thread.
   bool is_validation(const void* content, size_t bytes) const;
-  // Checks a document, appends the end token and, if there are targets, that token's target, which is not counted. With
-  // options.pack every document gets targets. May be called on any thread.
+  // Checks a document, adds the beginning and the end token and, if there are targets, those of these tokens, which are
+  // not counted. With options.pack every document gets targets. May be called on any thread.
   void close(TokenDocument& document) const;
   // Adds a closed document. Its place in the order depends on the number of documents added and left out before.
   void add(const TokenDocument& document);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kFormat[] = "shiftron dataset";
 constexpr int64_t kMostTokens = int64_t{1} << 50;
-constexpr int64_t kNewestVersion = 2;
+constexpr int64_t kNewestVersion = 3;
 
 const nlohmann::json& member(const nlohmann::json& object, const char* key, const std::string& where) {
   if (!object.is_object()) throw_bad_input(where, ": must be an object, not a JSON ", object.type_name());
@@ -38,8 +38,8 @@ std::string text(const nlohmann::json& object, const char* key, const std::strin
 }
 
 // A plain file name: nothing that leads out of the directory.
-std::string file_name(const nlohmann::json& object, const std::string& where) {
-  const std::string name = text(object, "file", where);
+std::string file_name(const nlohmann::json& object, const char* key, const std::string& where) {
+  const std::string name = text(object, key, where);
   const bool plain =
       name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
   if (!plain || name.empty() || name == "." || name == ".." || name.size() > 255) {
@@ -51,7 +51,7 @@ std::string file_name(const nlohmann::json& object, const std::string& where) {
 ShardRecord parse_shard(const nlohmann::json& object, const ShardHeader& header, const std::string& where) {
   const Hdf5Type type = header.token_type();
   ShardRecord shard;
-  shard.file = file_name(object, where);
+  shard.file = file_name(object, "file", where);
   const std::string place = where + ", " + shard.file;
   shard.bytes = static_cast<uint64_t>(number(object, "bytes", 1, INT64_MAX, place));
   shard.tokens = number(object, "tokens", 1, kMostTokens, place);
@@ -104,6 +104,27 @@ void read_second_version(const nlohmann::json& json, ShardHeader& header, const 
   if (header.pack > 0 && !header.has_targets) throw_bad_input(path, ": \"pack\" without targets; restore the dataset");
 }
 
+// Reads what version 3 added: which kind of tokenizer, and what was chosen about it.
+void read_third_version(const nlohmann::json& json, ShardHeader& header, const std::string& path) {
+  if (number(json, "version", 1, kNewestVersion, path) < 3) return;
+  if (header.tokenizer_hash.empty()) throw_bad_input(path, ": \"tokenizer_hash\" is missing; restore the dataset");
+  header.tokenizer_file = file_name(json, "tokenizer_file", path);
+  TokenizerSettings& settings = header.tokenizer_settings;
+  settings.end_of_document = header.end_of_document;
+  if (json.contains("beginning_of_document")) {
+    settings.beginning_of_document =
+        static_cast<int32_t>(number(json, "beginning_of_document", 0, header.vocab_size - 1, path));
+    if (settings.beginning_of_document == header.end_of_document) {
+      throw_bad_input(path, ": \"beginning_of_document\" is also \"end_of_document\"; build the dataset again");
+    }
+  }
+  const nlohmann::json& special = member(json, "special_text", path);
+  if (!special.is_boolean()) {
+    throw_bad_input(path, ": \"special_text\" is a ", special.type_name(), ", not true or false");
+  }
+  settings.special_text = special.get<bool>();
+}
+
 }  // namespace
 
 int64_t DatasetDescription::tokens() const {
@@ -131,6 +152,12 @@ std::string DatasetDescription::to_text() const {
   json["vocab_size"] = header.vocab_size;
   json["end_of_document"] = header.end_of_document;
   if (!header.tokenizer_hash.empty()) json["tokenizer_hash"] = header.tokenizer_hash;
+  if (header.version() > 2) {
+    json["tokenizer_file"] = header.tokenizer_file;
+    const int32_t beginning = header.tokenizer_settings.beginning_of_document;
+    if (beginning >= 0) json["beginning_of_document"] = beginning;
+    json["special_text"] = header.tokenizer_settings.special_text;
+  }
   if (header.version() > 1) json["targets"] = header.has_targets;
   if (header.pack > 0) json["pack"] = header.pack;
   json["token_type"] = to_string(header.token_type());
@@ -197,6 +224,7 @@ DatasetDescription DatasetDescription::parse(const std::string& content, const s
   result.header.end_of_document =
       static_cast<int32_t>(number(json, "end_of_document", 0, result.header.vocab_size - 1, path));
   read_second_version(json, result.header, path);
+  read_third_version(json, result.header, path);
   result.header.source = text(json, "source", path);
   result.text_bytes = number(json, "text_bytes", 0, INT64_MAX, path);
   const Hdf5Type type = result.header.token_type();

@@ -26,9 +26,9 @@ void check_ids(const Dataset& first, const Dataset& other) {
   const ShardHeader& a = first.description().header;
   const ShardHeader& b = other.description().header;
   const auto without = [](const Dataset& one, const Dataset& another) {
-    if (!one.tokenizer_bytes().empty() || another.tokenizer_bytes().empty()) return;
+    if (one.tokenizer().is_there() || !another.tokenizer().is_there()) return;
     throw_bad_input("data source ", one.directory(), " has no tokenizer, but ", another.directory(),
-                    " has one; build the first with --ids --tokenizer ", another.directory(), "/tokenizer.model");
+                    " has one; build the first with --ids --tokenizer ", another.tokenizer_path());
   };
   without(first, other);
   without(other, first);
@@ -46,7 +46,12 @@ void check_same_tokenizer(const Dataset& first, const Dataset& other) {
   if (a.tokenizer_hash != b.tokenizer_hash || a.vocab_size != b.vocab_size || a.end_of_document != b.end_of_document) {
     throw_bad_input("data sources with different tokenizers: ", first.directory(), " (", a.vocab_size, " tokens, hash ",
                     a.tokenizer_hash, ") and ", other.directory(), " (", b.vocab_size, " tokens, hash ",
-                    b.tokenizer_hash, "); build both with the same tokenizer.model");
+                    b.tokenizer_hash, "); build both with the same ", a.tokenizer_file);
+  }
+  if (a.tokenizer_file != b.tokenizer_file || !(a.tokenizer_settings == b.tokenizer_settings)) {
+    throw_bad_input("data sources whose tokenizer was used differently: ", first.directory(), " (",
+                    words_of(a.tokenizer_settings, a.end_of_document), ") and ", other.directory(), " (",
+                    words_of(b.tokenizer_settings, b.end_of_document), "); build both with the same options");
   }
 }
 
@@ -184,8 +189,8 @@ int32_t Loader::end_of_document() const {
 std::string Loader::tokenizer_hash() const {
   return implementation_->datasets.front().description().header.tokenizer_hash;
 }
-std::string Loader::tokenizer_bytes() const {
-  return implementation_->datasets.front().tokenizer_bytes();
+const StoredTokenizer& Loader::tokenizer() const {
+  return implementation_->datasets.front().tokenizer();
 }
 int64_t Loader::windows() const {
   return implementation_->all_windows;

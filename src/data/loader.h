@@ -36,8 +36,8 @@ class Loader {
   std::string fingerprint_with_weights() const;
   std::vector<std::string> fingerprints_of_sources() const;  // of each source's tokens alone
   std::string tokenizer_hash() const;                        // empty = the data has no tokenizer
-  std::string tokenizer_bytes() const;                       // likewise
-  int64_t windows() const;                                   // of one epoch, over all sources
+  const StoredTokenizer& tokenizer() const;
+  int64_t windows() const;  // of one epoch, over all sources
   const std::vector<int64_t>& windows_of_sources() const;
   std::vector<double> passes(int64_t samples) const;  // how often so many samples go through each source
   int64_t dropped_tokens() const;                     // after the last whole window of each source

@@ -99,6 +99,11 @@ ShardWriter::ShardWriter(const std::string& path, const ShardHeader& header, int
   file_.set_attribute("/", "vocab_size", header.vocab_size);
   file_.set_attribute("/", "eod_id", int64_t{header.end_of_document});
   if (!header.tokenizer_hash.empty()) file_.set_attribute("/", "tokenizer_hash", header.tokenizer_hash);
+  if (header.version() > 2) {
+    file_.set_attribute("/", "tokenizer_file", header.tokenizer_file);
+    file_.set_attribute("/", "bod_id", int64_t{header.tokenizer_settings.beginning_of_document});
+    file_.set_attribute("/", "special_text", int64_t{header.tokenizer_settings.special_text});
+  }
   if (header.pack > 0) file_.set_attribute("/", "pack", header.pack);
   file_.set_attribute("/", "n_tokens", tokens);
   file_.set_attribute("/", "n_docs", documents);

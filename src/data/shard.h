@@ -10,6 +10,7 @@
 
 #include "core/file.h"
 #include "core/hdf5_file.h"
+#include "tokenizer/stored_tokenizer.h"
 
 namespace shiftron {
 
@@ -24,9 +25,14 @@ struct ShardHeader {
   std::string source;          // where the text came from
   bool has_targets = false;    // otherwise the target of a token is the next token
   int64_t pack = 0;            // L > 0: no document straddles a window of L tokens
+  std::string tokenizer_file = "tokenizer.model";
+  TokenizerSettings tokenizer_settings{};  // as in StoredTokenizer; none without a tokenizer
 
   // The lowest version of the format that can express it.
-  int version() const { return has_targets || pack > 0 || tokenizer_hash.empty() ? 2 : 1; }
+  int version() const {
+    if (!is_of_first_versions(tokenizer_file, tokenizer_settings)) return 3;
+    return has_targets || pack > 0 || tokenizer_hash.empty() ? 2 : 1;
+  }
   // Of tokens and targets. Targets need one more value: the type's highest, which stands for kNotCounted.
   Hdf5Type token_type() const { return vocab_size + (has_targets ? 1 : 0) <= 65536 ? Hdf5Type::u16 : Hdf5Type::u32; }
 };

@@ -84,6 +84,16 @@ class ShardCheck {
     return known_tokenizer_hash(hdf5.text_attribute("/", "tokenizer_hash"));
   }
 
+  // Whether the shard states the same kind of tokenizer and the same choices as dataset.json.
+  bool has_settings(const Hdf5File& hdf5) const {
+    const bool third = hdf5.integer_attribute("/", "version") > 2;
+    if (!third || header_.version() < 3) return third == (header_.version() > 2);
+    const TokenizerSettings& settings = header_.tokenizer_settings;
+    return hdf5.text_attribute("/", "tokenizer_file") == header_.tokenizer_file &&
+           hdf5.integer_attribute("/", "bod_id") == settings.beginning_of_document &&
+           hdf5.integer_attribute("/", "special_text") == int64_t{settings.special_text};
+  }
+
   // Compares HDF5's view with that of dataset.json.
   bool check_layout(const Hdf5File& hdf5) {
     const Hdf5Type type = header_.token_type();
@@ -105,7 +115,7 @@ class ShardCheck {
         good = false;
       }
     }
-    if (tokenizer_hash_in(hdf5) != header_.tokenizer_hash ||
+    if (tokenizer_hash_in(hdf5) != header_.tokenizer_hash || !has_settings(hdf5) ||
         hdf5.integer_attribute("/", "vocab_size") != header_.vocab_size ||
         hdf5.integer_attribute("/", "eod_id") != header_.end_of_document) {
       fault("it was made with a different tokenizer than dataset.json says");
@@ -223,13 +233,11 @@ class ShardCheck {
 VerifyResult verify_dataset(const std::string& directory, const Progress::Output& output) {
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
-  const std::string model = directory + "/" + kTokenizerFile;
+  const std::string model = dataset.tokenizer_path();
   VerifyResult result;
   std::unique_ptr<const Tokenizer> tokenizer;
   try {
-    if (!dataset.tokenizer_bytes().empty()) {
-      tokenizer = make_tokenizer({kTokenizerFile, dataset.tokenizer_bytes()}, {}, model);
-    }
+    if (dataset.tokenizer().is_there()) tokenizer = make_tokenizer(dataset.tokenizer(), model);
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_input) throw;
     result.notes.push_back(std::string(error.what()) + "; so lengths of texts were not checked");

@@ -184,12 +184,14 @@ void Benchmarks::take_back(BenchmarkReport report) {
 
 ReportFacts facts_of(const CheckpointModel& model, const BenchmarkOptions& options, const Tokenizer& tokenizer,
                      const std::string& code_version, double began) {
-  const int32_t end = tokenizer.end_of_document();
+  const int32_t end = tokenizer.end_of_document(), begin = tokenizer.beginning_of_document();
   return {.model_name = model_name_of(model.directory),
           .configuration = configuration_of(model, options),
           .max_length = max_length_of(options.scorer, model.config),
           .end_of_document = tokenizer.piece(end),
           .end_of_document_id = end,
+          .beginning_of_document = begin < 0 ? "" : tokenizer.piece(begin),
+          .beginning_of_document_id = begin,
           .code_version = code_version,
           .began = began,
           .seconds = seconds_since_1970() - began,

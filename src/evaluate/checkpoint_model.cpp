@@ -27,9 +27,9 @@ std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::st
                              ", so it belongs to another model");
 }
 
-std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes,
+std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const StoredTokenizer& stored,
                                                      const std::string& name) {
-  std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer({kTokenizerName, model_bytes}, {}, name);
+  std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(stored, name);
   if (const std::string fault = vocab_fault(*tokenizer, vocab, name); !fault.empty()) {
     throw_bad_input(fault, "; train with model.vocab=", tokenizer->vocab_size(),
                     " or more, on a dataset that `shiftron data verify` accepts");
@@ -37,10 +37,14 @@ std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const std::s
   return tokenizer;
 }
 
-std::unique_ptr<const Tokenizer> usable_tokenizer(const std::string& bytes, const std::string& name) {
-  if (bytes.empty()) return nullptr;
+std::string tokenizer_path(const CheckpointModel& model) {
+  return model.directory + "/" + model.content.tokenizer.file.name;
+}
+
+std::unique_ptr<const Tokenizer> usable_tokenizer(const StoredTokenizer& stored, const std::string& name) {
+  if (!stored.is_there()) return nullptr;
   try {
-    return make_tokenizer({kTokenizerName, bytes}, {}, name);
+    return make_tokenizer(stored, name);
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_input) throw;
     return nullptr;
@@ -48,15 +52,14 @@ std::unique_ptr<const Tokenizer> usable_tokenizer(const std::string& bytes, cons
 }
 
 std::unique_ptr<const Tokenizer> tokenizer_of(const CheckpointModel& model) {
-  if (model.content.tokenizer_model.empty()) {
+  if (!model.content.tokenizer.is_there()) {
     const SavedState state = saved_state(model.content.state_json, model.directory);
     const std::string why = state.without_tokenizer.empty()
                                 ? "it was imported without a tokenizer that this program can read"
                                 : state.without_tokenizer;
     throw_bad_input(model.directory, " has no tokenizer: ", why);
   }
-  return tokenizer_for_vocab(model.config.model.vocab, model.content.tokenizer_model,
-                             model.directory + "/" + kTokenizerName);
+  return tokenizer_for_vocab(model.config.model.vocab, model.content.tokenizer, tokenizer_path(model));
 }
 
 }  // namespace shiftron

@@ -28,13 +28,14 @@ CheckpointModel open_checkpoint(const std::string& directory);
 // Why the tokenizer does not fit a model with `vocab` tokens (it has more); "" if it fits. The text calls it `name`.
 std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::string& name);
 
-// The tokenizer in `model_bytes`, which messages call `name`. Throws Error(bad_input) if it has more than `vocab`
-// tokens.
-std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const std::string& model_bytes,
+// The tokenizer, which messages call `name`. Throws Error(bad_input) if it has more than `vocab` tokens.
+std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const StoredTokenizer& stored,
                                                      const std::string& name);
+// The path of the checkpoint's tokenizer, for messages.
+std::string tokenizer_path(const CheckpointModel& model);
 
 // Nothing without a tokenizer, and for one of another program that this one cannot use: the model still has its ids.
-std::unique_ptr<const Tokenizer> usable_tokenizer(const std::string& bytes, const std::string& name);
+std::unique_ptr<const Tokenizer> usable_tokenizer(const StoredTokenizer& stored, const std::string& name);
 // Throws Error(bad_input) if the step has no tokenizer, or one with more tokens than the model.
 std::unique_ptr<const Tokenizer> tokenizer_of(const CheckpointModel& model);
 

@@ -32,13 +32,13 @@ std::optional<int32_t> known_end_of_document(const CheckpointModel& model) {
 }  // namespace
 
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document) {
-  if (usable_tokenizer(model.content.tokenizer_model, model.directory)) {
+  if (usable_tokenizer(model.content.tokenizer, model.directory)) {
     if (end_of_document) {
       throw_bad_input("--end-of-document ", *end_of_document, " is not needed, because the tokenizer of ",
                       model.directory, " defines it; omit it");
     }
     const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
-    return {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
+    return {tokenizer->vocab_size(), tokenizer->end_of_document(), model.content.tokenizer};
   }
   if (!end_of_document) end_of_document = known_end_of_document(model);
   if (!end_of_document) {
@@ -51,7 +51,7 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
     throw_bad_input("--end-of-document ", *end_of_document, " is not in the vocabulary of ", model.directory,
                     "; ids are 0 to ", size - 1);
   }
-  return {size, *end_of_document, ""};
+  return {size, *end_of_document, {}};
 }
 
 namespace {
@@ -123,7 +123,8 @@ void continue_prompts(const CheckpointModel& model, const std::vector<std::vecto
   std::vector<std::vector<int32_t>> fed;
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
-    fed.push_back(with_document_start(prompt, model.config, vocabulary.end_of_document));
+    fed.push_back(with_document_start(prompt, model.config, vocabulary.end_of_document,
+                                      vocabulary.tokenizer.settings.beginning_of_document));
     longest = std::max(longest, fed.back().size());
   }
   Decoder decoder(model, world, share, static_cast<int64_t>(longest) + options.tokens, options.chunk);

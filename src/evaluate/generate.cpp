@@ -64,7 +64,12 @@ void report_non_finite_once(const ControlPlane& world, const std::function<void(
 }
 
 // Without document reset, training shows a document's first token after the end of another document.
-std::vector<int32_t> with_document_start(std::vector<int32_t> ids, const RunConfig& config, int32_t end) {
+std::vector<int32_t> with_document_start(std::vector<int32_t> ids, const RunConfig& config, int32_t end,
+                                         int32_t beginning) {
+  if (beginning >= 0) {
+    if (ids.empty() || ids.front() != beginning) ids.insert(ids.begin(), beginning);
+    return ids;
+  }
   if (ids.empty() || !config.data.document_reset) ids.insert(ids.begin(), end);
   return ids;
 }

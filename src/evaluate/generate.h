@@ -44,8 +44,9 @@ Continuation continue_tokens(Decoder& decoder, const std::vector<int32_t>& promp
 // other error is a rank's own.
 void report_non_finite_once(const ControlPlane& world, const std::function<void()>& decode);
 
-// What to feed so that `ids` begin a document as in training: `ids`, after the end-of-document token `end` if
-// data.document_reset is off or `ids` is empty.
-std::vector<int32_t> with_document_start(std::vector<int32_t> ids, const RunConfig& config, int32_t end);
+// What to feed so that `ids` begin a document as in training: `ids`, after the token `beginning` unless they have it. If
+// there is none (-1), after the end-of-document token `end` if data.document_reset is off or `ids` is empty.
+std::vector<int32_t> with_document_start(std::vector<int32_t> ids, const RunConfig& config, int32_t end,
+                                         int32_t beginning = -1);
 
 }  // namespace shiftron

@@ -22,7 +22,11 @@ namespace {
 // Tokens that begin or end texts and never occur inside one.
 std::set<int64_t> tokens_between_texts(const CheckpointModel& model) {
   std::set<int64_t> tokens;
-  if (!model.content.tokenizer_model.empty()) tokens.insert(tokenizer_of(model)->end_of_document());
+  if (model.content.tokenizer.is_there()) {
+    const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
+    tokens.insert(tokenizer->end_of_document());
+    if (tokenizer->beginning_of_document() >= 0) tokens.insert(tokenizer->beginning_of_document());
+  }
   const ModelOrigin origin = saved_state(model.content.state_json, model.directory).origin;
   tokens.insert(origin.end_tokens.begin(), origin.end_tokens.end());
   if (origin.begin_token) tokens.insert(*origin.begin_token);

@@ -89,27 +89,28 @@ void require_end_of_document(const Loader& data, const CheckpointModel& model, c
 // one.
 std::unique_ptr<const Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model,
                                                const std::string& dataset) {
-  const std::string& bytes = model.content.tokenizer_model;
-  if (data.tokenizer_bytes().empty()) {
-    if (!bytes.empty()) {
+  const StoredTokenizer& of_model = model.content.tokenizer;
+  if (!data.tokenizer().is_there()) {
+    if (of_model.is_there()) {
       throw_bad_input(dataset, " has no tokenizer, but ", model.directory,
                       " has one; make the dataset with it: give `data build --ids` or `data import` --tokenizer ",
-                      model.directory, "/tokenizer.model");
+                      tokenizer_path(model));
     }
     require_end_of_document(data, model, dataset);
     require_vocabulary(data, model, dataset);
     return nullptr;
   }
-  const std::string hash = to_hex(xxh3_128(bytes.empty() ? data.tokenizer_bytes() : bytes));
+  const std::string hash = to_hex(xxh3_128((of_model.is_there() ? of_model : data.tokenizer()).file.bytes));
   if (data.tokenizer_hash() != hash) {
     throw_bad_input(dataset, " was built with tokenizer ", data.tokenizer_hash(), ", but the checkpoint has ", hash,
-                    "; build the dataset with ", model.directory, "/tokenizer.model");
+                    "; build the dataset with ", tokenizer_path(model));
   }
-  std::unique_ptr<const Tokenizer> own =
-      usable_tokenizer(data.tokenizer_bytes(), bytes.empty() ? dataset : model.directory);
+  std::unique_ptr<const Tokenizer> own = of_model.is_there() ? usable_tokenizer(of_model, model.directory)
+                                                             : usable_tokenizer(data.tokenizer(), dataset);
   if (own && data.end_of_document() != own->end_of_document()) {
-    throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but its tokenizer with ",
-                    own->end_of_document(), "; build the dataset again");
+    throw_bad_input(dataset, " ends documents with token ", data.end_of_document(), ", but ",
+                    of_model.is_there() ? "the checkpoint's tokenizer" : "its tokenizer", " with ",
+                    own->end_of_document(), "; build the dataset again with --end-of-document");
   }
   require_vocabulary(data, model, dataset);
   return own;

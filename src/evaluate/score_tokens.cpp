@@ -150,11 +150,15 @@ std::vector<int32_t> LineEncoder::operator()(std::string_view text) {
 TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int64_t max_length, bool boundary_fallback,
                        Progress* progress) {
   const auto encoder = std::make_shared<LineEncoder>(tokenizer, progress);
-  return {.encode = [encoder](std::string_view text) { return (*encoder)(text); },
-          .prefix = tokenizer.end_of_document(),
-          .begins_with_prefix = beginning == BeginningToken::always,
-          .max_length = max_length,
-          .boundary_fallback = boundary_fallback};
+  const int32_t token = tokenizer.beginning_of_document();
+  const bool begins = token >= 0;
+  return {
+      .encode = [encoder](std::string_view text) { return (*encoder)(text); },
+      .prefix = begins ? token : tokenizer.end_of_document(),
+      .begins_with_prefix = beginning == BeginningToken::always || (begins && beginning == BeginningToken::tokenizer),
+      .prefix_text = begins && tokenizer.settings().special_text ? tokenizer.piece(token) : "",
+      .max_length = max_length,
+      .boundary_fallback = boundary_fallback};
 }
 
 }  // namespace shiftron

@@ -69,7 +69,8 @@ class LineEncoder {
   size_t bytes_ = 0;
 };
 
-// The rules for a model's own tokenizer. It has no begin-of-document token, so end-of-document takes its place.
+// The rules for a model's own tokenizer. If it puts no token before a document, end-of-document takes that token's
+// place, but `beginning` must ask for it.
 // `progress` as in LineEncoder; it and the tokenizer must outlive the rules.
 TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int64_t max_length, bool boundary_fallback,
                        Progress* progress = nullptr);

@@ -116,10 +116,10 @@ Scorer::Scorer(const CheckpointModel& model, HostCommunicator& world, const Host
       fill_(checkpoint_parameters(model, world.rank(), share)),
       scorer_(config_, fill_, identity_, world, share) {}
 
-Scorer::Scorer(const RunConfig& config, Engine& engine, const std::string& tokenizer_model, std::string identity,
+Scorer::Scorer(const RunConfig& config, Engine& engine, const StoredTokenizer& tokenizer, std::string identity,
                HostCommunicator& world, const HostShare& share)
     : config_(config),
-      tokenizer_(tokenizer_for_vocab(config.model.vocab, tokenizer_model, "the run's tokenizer")),
+      tokenizer_(tokenizer_for_vocab(config.model.vocab, tokenizer, "the run's tokenizer")),
       identity_(std::move(identity)),
       world_(world),
       share_(share),

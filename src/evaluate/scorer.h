@@ -59,7 +59,7 @@ class Scorer {
   Scorer(const CheckpointModel& model, HostCommunicator& world, const HostShare& share);
   // Uses the weights in `engine`, which was built from `config` and must outlive it. Training is not changed.
   // `identity`: of these weights, for journals. Allocates the device memory for scoring.
-  Scorer(const RunConfig& config, Engine& engine, const std::string& tokenizer_model, std::string identity,
+  Scorer(const RunConfig& config, Engine& engine, const StoredTokenizer& tokenizer, std::string identity,
          HostCommunicator& world, const HostShare& share);
 
   // Adds to `planned` the memory that this needs in addition to an engine, on such a rank; `generates`: including

@@ -39,16 +39,16 @@ bool generates(const RunConfig& config) {
 
 class StepBenchmarks : public StepEvaluation {
  public:
-  StepBenchmarks(const RunConfig& config, const std::string& tokenizer_model, const std::string& code_version,
+  StepBenchmarks(const RunConfig& config, const StoredTokenizer& tokenizer, const std::string& code_version,
                  HostCommunicator& world, const HostShare& share, Log& log)
       : config_(config),
         options_(options_of(config)),
-        tokenizer_model_(tokenizer_model),
+        stored_tokenizer_(tokenizer),
         code_version_(code_version),
         world_(world),
         share_(share),
         log_(log),
-        tokenizer_(tokenizer_for_vocab(config.model.vocab, tokenizer_model, "the run's tokenizer")),
+        tokenizer_(tokenizer_for_vocab(config.model.vocab, tokenizer, "the run's tokenizer")),
         benchmarks_(options_, world) {
     if (leads()) options_.scorer.name_of = [this](size_t request) { return benchmarks_.origin_of(request); };
     ScorerOptions own = options_.scorer;
@@ -69,7 +69,7 @@ class StepBenchmarks : public StepEvaluation {
   }
 
   void attach(Engine& engine) override {
-    scorer_ = std::make_unique<Scorer>(config_, engine, tokenizer_model_, "", world_, share_);
+    scorer_ = std::make_unique<Scorer>(config_, engine, stored_tokenizer_, "", world_, share_);
     if (!tokens_.prompts.empty()) scorer_->make_decoder();
   }
 
@@ -137,7 +137,8 @@ class StepBenchmarks : public StepEvaluation {
 
   const RunConfig& config_;
   BenchmarkOptions options_;
-  std::string tokenizer_model_, code_version_;
+  StoredTokenizer stored_tokenizer_;
+  std::string code_version_;
   HostCommunicator& world_;
   HostShare share_;
   Log& log_;
@@ -169,10 +170,10 @@ void plan_step_benchmarks(const RunConfig& config, const ParallelLayout& layout,
   Scorer::plan_live(config, layout, rank, threads, generates(config), planned);
 }
 
-std::unique_ptr<StepEvaluation> make_step_benchmarks(const RunConfig& config, const std::string& tokenizer_model,
+std::unique_ptr<StepEvaluation> make_step_benchmarks(const RunConfig& config, const StoredTokenizer& tokenizer,
                                                      const std::string& code_version, HostCommunicator& world,
                                                      const HostShare& share, Log& log) {
-  return std::make_unique<StepBenchmarks>(config, tokenizer_model, code_version, world, share, log);
+  return std::make_unique<StepBenchmarks>(config, tokenizer, code_version, world, share, log);
 }
 
 }  // namespace shiftron

@@ -25,7 +25,7 @@ void plan_step_benchmarks(const RunConfig& config, const ParallelLayout& layout,
 
 // Reads the tasks and keeps their requests as tokens. Every rank of `world` calls it. All arguments passed by reference
 // must outlive the result. Reports go to RUN/evaluations/step-S.
-std::unique_ptr<StepEvaluation> make_step_benchmarks(const RunConfig& config, const std::string& tokenizer_model,
+std::unique_ptr<StepEvaluation> make_step_benchmarks(const RunConfig& config, const StoredTokenizer& tokenizer,
                                                      const std::string& code_version, HostCommunicator& world,
                                                      const HostShare& share, Log& log);
 

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/utf8.h"
 
 namespace shiftron {
@@ -56,6 +57,9 @@ std::vector<std::string> names_of(const SentencePieceModel& model, const Tokeniz
 }  // namespace
 
 GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
+  if (tokenizer.file().name != kSentencePieceFile) {
+    throw_bad_input(tokenizer.name(), " is not a SentencePiece model: this program writes no other tokenizers as GGUF");
+  }
   const SentencePieceModel model = read_sentencepiece_model(tokenizer);
   const bool is_unigram = model.algorithm == SentencePieceAlgorithm::unigram;
   GgufTokenizer result{.model = is_unigram ? "t5" : "llama",

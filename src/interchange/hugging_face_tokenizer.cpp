@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "core/check.h"
+#include "tokenizer/hugging_face/hugging_face_tokenizer.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/utf8.h"
 
@@ -159,9 +160,25 @@ nlohmann::json unigram(const Model& model, nlohmann::json& cuts) {
   return {{"type", "Unigram"}, {"unk_id", unknown}, {"byte_fallback", true}, {"vocab", std::move(vocab)}};
 }
 
+nlohmann::json configuration(const Tokenizer& tokenizer) {
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
+          {"eos_token", tokenizer.piece(tokenizer.end_of_document())},
+          {"clean_up_tokenization_spaces", false},
+          {"model_input_names", {"input_ids", "attention_mask"}}};
+}
+
+std::map<std::string, std::string> unchanged(const Tokenizer& tokenizer) {
+  nlohmann::json config = configuration(tokenizer);
+  const int32_t beginning = tokenizer.beginning_of_document();
+  config["add_bos_token"] = beginning >= 0;
+  if (beginning >= 0) config["bos_token"] = tokenizer.piece(beginning);
+  return {{kHuggingFaceFile, tokenizer.file().bytes}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+}
+
 }  // namespace
 
 std::map<std::string, std::string> hugging_face_tokenizer(const Tokenizer& tokenizer) {
+  if (tokenizer.file().name == kHuggingFaceFile) return unchanged(tokenizer);
   const Model model = read_model(tokenizer);
   nlohmann::json added = nlohmann::json::array();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -188,11 +205,8 @@ std::map<std::string, std::string> hugging_face_tokenizer(const Tokenizer& token
       {"post_processor", nullptr},
       {"decoder", {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}}},
       {"model", std::move(body)}};
-  const nlohmann::json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                 {"eos_token", tokenizer.piece(tokenizer.end_of_document())},
-                                 {"split_special_tokens", true},  // "</s>" in a text is text
-                                 {"clean_up_tokenization_spaces", false},
-                                 {"model_input_names", {"input_ids", "attention_mask"}}};
+  nlohmann::json config = configuration(tokenizer);
+  config["split_special_tokens"] = true;  // "</s>" in a text is text
   return {{"tokenizer.json", file.dump() + "\n"}, {"tokenizer_config.json", config.dump(2) + "\n"}};
 }
 

@@ -14,7 +14,8 @@ namespace shiftron {
 // model, and its user-defined pieces if others overlap them. They too treat names of control tokens as text. Pieces
 // that encode() never gives keep their number there but occur in no text. Throws Error(bad_input), naming the piece,
 // for what tokenizer.json cannot express: another kind of model, unused pieces that take part in joins, control tokens
-// of one character, pieces that are not UTF-8, two of the same text.
+// of one character, pieces that are not UTF-8, two of the same text. A tokenizer that came as tokenizer.json keeps that
+// file's bytes; its tokenizer_config.json states what begins and ends a document.
 std::map<std::string, std::string> hugging_face_tokenizer(const Tokenizer& tokenizer);
 
 // tokenizer_config.json for a tokenizer.model that tokenizer.json cannot express: it makes transformers refuse to read

@@ -41,7 +41,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   const StepToWrite step{.content = {.step = 0,
                                      .configuration = to_config_text(config),
                                      .state_json = to_json(state),
-                                     .tokenizer_model = foreign.tokenizer_model,
+                                     .tokenizer = foreign.tokenizer,
                                      .data_fingerprint = {},
                                      .code_version = code_version},
                          .files = one_file(parameters)};

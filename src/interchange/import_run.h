@@ -19,7 +19,7 @@ struct ForeignModel {
   int64_t sequence_length = 0;
   Precision precision = Precision::fp32;
   bool document_reset = RunConfig{}.data.document_reset;
-  std::string tokenizer_model;    // bytes; empty = none
+  StoredTokenizer tokenizer;
   std::string without_tokenizer;  // why there is none, and what to do
   ModelOrigin origin;
 };

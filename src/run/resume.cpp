@@ -87,8 +87,10 @@ void require_same_data(const std::vector<DataSource>& sources, int64_t step, con
 }
 
 void require_tokenizer_of(const std::string& imported_from, const std::string& step_directory,
-                          const CheckpointContent& content, const std::string& hash, Log& log) {
-  if (content.tokenizer_model.empty()) {
+                          const CheckpointContent& content, const Loader& data, Log& log) {
+  const std::string hash = data.tokenizer_hash();
+  const std::string path = step_directory + "/" + content.tokenizer.file.name;
+  if (!content.tokenizer.is_there()) {
     if (log.rank() == 0) {
       log.warning(imported_from +
                   " came without a tokenizer that this program can use, so nothing can check that data.train was built "
@@ -96,15 +98,21 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
     }
     return;
   }
-  if (to_hex(xxh3_128(content.tokenizer_model)) == hash) return;
+  if (to_hex(xxh3_128(content.tokenizer.file.bytes)) == hash) {
+    const TokenizerSettings &before = content.tokenizer.settings, &now = data.tokenizer().settings;
+    if (before == now || log.rank() != 0) return;
+    log.warning("data.train was built with other choices about the tokenizer than the model imported from " +
+                imported_from + " came with: " + words_of(now, data.end_of_document()) + "; before: " +
+                words_of(before, before.end_of_document < 0 ? data.end_of_document() : before.end_of_document));
+    return;
+  }
   if (hash.empty()) {
     throw_bad_input("data.train has no tokenizer, but the model imported from ", imported_from,
-                    " has one; build the data with it: shiftron data build --ids --tokenizer ",
-                    shell_word(step_directory + "/" + kTokenizerName));
+                    " has one; build the data with it: shiftron data build --ids --tokenizer ", shell_word(path));
   }
   throw_bad_input("data.train was built with a different tokenizer than that of the model imported from ",
-                  imported_from, "; build it with the checkpoint's tokenizer.model: shiftron data build --tokenizer ",
-                  shell_word(step_directory + "/" + kTokenizerName));
+                  imported_from, "; build it with the checkpoint's tokenizer: shiftron data build --tokenizer ",
+                  shell_word(path));
 }
 
 void warn_of_changed_schedule(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log) {

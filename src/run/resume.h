@@ -9,6 +9,7 @@
 #include "checkpoint/manifest.h"
 #include "config/run_config.h"
 #include "core/log.h"
+#include "data/loader.h"
 
 namespace shiftron {
 
@@ -29,10 +30,10 @@ std::string non_finite_advice(const RunConfig& config, const std::string& checkp
 void require_same_data(const std::vector<DataSource>& sources, int64_t step, const std::string& before,
                        const std::string& now);
 
-// The token numbers of an imported model belong to its tokenizer: throws Error(bad_input) if the data has another one,
-// `hash`; warns, on rank 0, if the model came without one.
+// The token numbers of an imported model belong to its tokenizer: throws Error(bad_input) if the data has another one.
+// Warns, on rank 0, if the model came without one, or if the data was built with other choices about it.
 void require_tokenizer_of(const std::string& imported_from, const std::string& step_directory,
-                          const CheckpointContent& content, const std::string& hash, Log& log);
+                          const CheckpointContent& content, const Loader& data, Log& log);
 
 // Warns if train.steps differs and the learning rate depends on the end of the run.
 void warn_of_changed_schedule(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log);

@@ -71,6 +71,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const Tokeniz
   return load_file(path, choice, advice);
 }
 
+std::vector<std::string> tokenizer_file_names() {
+  std::vector<std::string> names;
+  for (const TokenizerKind& kind : kKinds) names.emplace_back(kind.file_name);
+  return names;
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerFile file, const TokenizerSettings& settings,
                                           const std::string& name, const std::string& advice) {
   for (const TokenizerKind& kind : kKinds) {

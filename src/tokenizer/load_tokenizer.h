@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tokenizer/tokenizer.h"
 
@@ -15,5 +16,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const Tokeniz
 // From stored bytes; `name` is for messages. Throws Error(bad_input) as load_tokenizer().
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerFile file, const TokenizerSettings& settings,
                                           const std::string& name, const std::string& advice = kTrainTokenizer);
+
+// The names under which tokenizers are stored.
+std::vector<std::string> tokenizer_file_names();
 
 }  // namespace shiftron

@@ -1,6 +1,8 @@
 // Checks whole texts by utf8_length().
 #include "tokenizer/utf8.h"
 
+#include <algorithm>
+
 namespace shiftron {
 
 uint64_t count_foreign_bytes(std::string_view text) {
@@ -11,6 +13,16 @@ uint64_t count_foreign_bytes(std::string_view text) {
     at += length == 0 ? 1 : length;
   }
   return foreign;
+}
+
+size_t unfinished_bytes(std::string_view text) {
+  for (size_t last = 1; last <= std::min<size_t>(3, text.size()); ++last) {
+    const auto byte = static_cast<uint8_t>(text[text.size() - last]);
+    if ((byte & 0xC0) == 0x80) continue;  // not the first of a character
+    const size_t length = byte < 0xC2 || byte > 0xF4 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    return length > last ? last : 0;
+  }
+  return 0;
 }
 
 bool is_utf8(std::string_view text) {

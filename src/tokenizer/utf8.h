@@ -18,6 +18,8 @@ inline size_t byte_order_mark(std::string_view text) {
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 bool is_utf8(std::string_view text);
+// Bytes at the end of `text` that begin a character and do not finish it: 0 to 3.
+size_t unfinished_bytes(std::string_view text);
 // Number of bytes that no text has: NUL, and those that belong to no character.
 uint64_t count_foreign_bytes(std::string_view text);
 

@@ -45,6 +45,12 @@ void RunData::check_vocabulary() const {
     throw_bad_input("data.train and data.validation were built with different tokenizers (", words(*train_), ", ",
                     words(*validation_), "); build both with the same one");
   }
+  const TokenizerSettings &learned = train_->tokenizer().settings, &held_out = validation_->tokenizer().settings;
+  if (!(learned == held_out)) {
+    throw_bad_input("data.train and data.validation used their tokenizer differently: ",
+                    words_of(learned, train_->end_of_document()), "; ",
+                    words_of(held_out, validation_->end_of_document()), "; build both with the same options");
+  }
   if (validation_->vocab_size() != train_->vocab_size() ||
       validation_->end_of_document() != train_->end_of_document()) {
     throw_bad_input("data.train has a vocabulary of ", train_->vocab_size(), " (end of document ",

@@ -99,7 +99,7 @@ void Start::require_resumable_from(const CheckpointContent& content, const Saved
   const std::string path = checkpoints() + "/" + step_name(content.step);
   require_resumable(state.configuration, config_, imported, path);
   if (imported) {
-    require_tokenizer_of(state.imported_from, path, content, data_.train().tokenizer_hash(), environment_.log);
+    require_tokenizer_of(state.imported_from, path, content, data_.train(), environment_.log);
   } else {
     require_same_data(config_.data.train, content.step, content.data_fingerprint, data_.train().fingerprint());
   }

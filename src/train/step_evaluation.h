@@ -35,7 +35,7 @@ class StepEvaluation {
   virtual std::optional<std::vector<StepValue>> evaluate(int64_t step, const EvaluationCallbacks& pace) = 0;
 };
 
-// Reads the requested benchmarks; throws Error(bad_input) if a file is missing or faulty. `tokenizer_model`: the run's.
-using MakeStepEvaluation = std::function<std::unique_ptr<StepEvaluation>(const std::string& tokenizer_model)>;
+// Reads the requested benchmarks; throws Error(bad_input) if a file is missing or faulty. `tokenizer`: the run's.
+using MakeStepEvaluation = std::function<std::unique_ptr<StepEvaluation>(const StoredTokenizer& tokenizer)>;
 
 }  // namespace shiftron

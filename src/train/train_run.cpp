@@ -52,12 +52,12 @@ std::unique_ptr<StepEvaluation> make_tasks(const RunConfig& config, const RunEnv
   if (config.evaluation.tasks.empty()) return nullptr;
   CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks, " has no evaluator");
   run_on_all_ranks(environment.world, [&] {
-    if (!data.tokenizer_bytes().empty()) return;
+    if (data.tokenizer().is_there()) return;
     throw_bad_input("evaluation.tasks ", config.evaluation.tasks, " needs a tokenizer, but data.train has none (",
                     config.data.train.front().directory,
                     "); build it with --ids --tokenizer FILE, or omit evaluation.tasks");
   });
-  return environment.make_evaluation(data.tokenizer_bytes());
+  return environment.make_evaluation(data.tokenizer());
 }
 
 // One rank's run from start to end.
@@ -159,7 +159,7 @@ bool TrainingRun::save(int64_t step) {
   const TraceRange range("save");
   auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                              {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
-  const std::string& tokenizer = data_.train().tokenizer_bytes();
+  const StoredTokenizer& tokenizer = data_.train().tokenizer();
   const SavedState state = {.configuration = config_,
                             .trainer = trainer_->state(),
                             .consumed_samples = step * config_.train.global_batch,
@@ -167,13 +167,13 @@ bool TrainingRun::save(int64_t step) {
                             .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
                             .library_choices = library_choices_,
                             .imported_from = "",
-                            .without_tokenizer = tokenizer.empty() ? kWithoutTokenizer : "",
+                            .without_tokenizer = tokenizer.is_there() ? "" : kWithoutTokenizer,
                             .end_of_document = data_.train().end_of_document(),
                             .origin = start_.origin};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = to_json(state),
-                                  .tokenizer_model = tokenizer,
+                                  .tokenizer = tokenizer,
                                   .data_fingerprint = data_.train().fingerprint(),
                                   .code_version = environment_.code_version};
   SaveOptions options{.threads = stream_.cpu.threads};

@@ -188,7 +188,8 @@ inline CheckpointContent content_at(int64_t step) {
   return {.step = step,
           .configuration = "[model]\nlayers = 5\n",
           .state_json = R"({"configuration":{},"consumed":)" + std::to_string(step * 8) + R"(,"trainer":{}})",
-          .tokenizer_model = std::string("tokenizer\0model", 15),
+          .tokenizer = {{"tokenizer.model", std::string("tokenizer\0model", 15)},
+                        {.beginning_of_document = step % 20 == 0 ? 7 : -1}},
           .data_fingerprint = "0123456789abcdef",
           .code_version = "test"};
 }
@@ -262,7 +263,9 @@ inline int64_t load_state(const std::string& directory, const FakeModel& model, 
     const CheckpointContent expected = content_at(content->step);
     EXPECT_EQ(content->configuration, expected.configuration);
     EXPECT_EQ(content->state_json, expected.state_json);
-    EXPECT_EQ(content->tokenizer_model, expected.tokenizer_model);
+    EXPECT_EQ(content->tokenizer.file.name, expected.tokenizer.file.name);
+    EXPECT_EQ(content->tokenizer.file.bytes, expected.tokenizer.file.bytes);
+    EXPECT_EQ(content->tokenizer.settings, expected.tokenizer.settings);
     EXPECT_EQ(content->data_fingerprint, expected.data_fingerprint);
   });
   for (const int64_t step : steps) EXPECT_EQ(step, steps[0]);

@@ -65,6 +65,43 @@ TEST(Manifest, ThereAndBack) {
   EXPECT_NO_THROW(parse_manifest(with_body(text, [](json&) {}), "m"));
 }
 
+Manifest with_tokenizer(const std::string& file, const TokenizerSettings& settings) {
+  Manifest manifest = example();
+  manifest.files.push_back({file, 7, {5, 6}});
+  manifest.tokenizer_file = file;
+  manifest.tokenizer_settings = settings;
+  return manifest;
+}
+
+// Older versions read what they could say.
+TEST(Manifest, OnlyTokenizersThatNeedItRaiseTheVersion) {
+  const auto version = [](const Manifest& manifest) { return json::parse(to_text(manifest))["version"].get<int>(); };
+  EXPECT_EQ(version(example()), 1);
+  EXPECT_EQ(version(with_tokenizer("tokenizer.model", {})), 1);
+  for (const Manifest& before :
+       {with_tokenizer("tokenizer.json", {}), with_tokenizer("tokenizer.model", {.end_of_document = 3}),
+        with_tokenizer("tokenizer.json", {.end_of_document = 0, .beginning_of_document = 5}),
+        with_tokenizer("tokenizer.model", {.special_text = true})}) {
+    EXPECT_EQ(version(before), 2);
+    const Manifest after = parse_manifest(to_text(before), "m");
+    EXPECT_EQ(after.tokenizer_file, before.tokenizer_file);
+    EXPECT_EQ(after.tokenizer_settings, before.tokenizer_settings);
+  }
+}
+
+TEST(Manifest, FaultyTokenizersAreRefused) {
+  const std::string text = to_text(with_tokenizer("tokenizer.json", {.end_of_document = 3}));
+  const auto refuses = [&](const std::string& words, const std::function<void(json&)>& change) {
+    const std::string changed = with_body(text, [&](json& root) { change(root["tokenizer"]); });
+    EXPECT_THAT(error_of([&] { parse_manifest(changed, "m"); }).what(), ::testing::HasSubstr(words));
+  };
+  refuses("tokenizer.file is not one of", [](json& j) { j["file"] = "other.json"; });
+  refuses("tokenizer.end_of_document is -1", [](json& j) { j["end_of_document"] = -1; });
+  refuses("tokenizer.beginning_of_document is 2147483648", [](json& j) { j["beginning_of_document"] = 1LL << 31; });
+  refuses("tokenizer.special_text is not true or false", [](json& j) { j["special_text"] = 0; });
+  refuses("tokenizer.special_text is missing", [](json& j) { j.erase("special_text"); });
+}
+
 TEST(Manifest, EveryChangedByteAndEveryTruncationIsSeen) {
   const std::string text = to_text(example());
   for (size_t i = 0; i < text.size(); ++i) {
@@ -80,7 +117,9 @@ TEST(Manifest, FieldsOutOfBoundsAreNamed) {
   const std::vector<std::pair<std::string, std::function<void(json&)>>> cases = {
       {"m: step is -1", [](json& j) { j["step"] = -1; }},
       {"m: step is 1.5", [](json& j) { j["step"] = 1.5; }},
-      {"m: version is 2", [](json& j) { j["version"] = 2; }},
+      {"m: version is 3", [](json& j) { j["version"] = 3; }},
+      {"tokenizer is missing", [](json& j) { j["version"] = 2; }},
+      {"tokenizer is not known", [](json& j) { j["tokenizer"] = json::object(); }},
       {"format", [](json& j) { j["format"] = "other"; }},
       {"step is missing", [](json& j) { j.erase("step"); }},
       {"extra is not known", [](json& j) { j["extra"] = 1; }},

@@ -94,7 +94,7 @@ TEST_F(Restore, ADamagedTokenizerIsAFault) {
   write_text(directory_.path() + "/step-00000030/tokenizer.model", std::string("tokenizer\0modem", 15));
   EXPECT_EQ(load(directory_.path()), 20);
   EXPECT_EQ(error_of([&] { read_content(directory_.path() + "/step-00000030"); }).code(), ExitCode::no_checkpoint);
-  EXPECT_EQ(read_content(directory_.path() + "/step-00000020").tokenizer_model, content_at(20).tokenizer_model);
+  EXPECT_EQ(read_content(directory_.path() + "/step-00000020").tokenizer.file.bytes, content_at(20).tokenizer.file.bytes);
 }
 
 // `change` to a step's manifest, with the hash of what it is then.
@@ -270,7 +270,7 @@ TEST_F(Restore, LinkedStepsAndFilesAreRead) {
   }
   EXPECT_EQ(load(directory_.path()), 30);
   EXPECT_THAT(verify_step(step), ::testing::IsEmpty());
-  EXPECT_EQ(read_content(step).tokenizer_model, content_at(30).tokenizer_model);
+  EXPECT_EQ(read_content(step).tokenizer.file.bytes, content_at(30).tokenizer.file.bytes);
 }
 
 // What a link leads to may come back with its mount: no older step is taken in its place, and nothing is called

@@ -34,7 +34,7 @@ class Exports : public Interchange {
   // An export whose tokenizer.model is another one; "" removes it.
   std::string export_with(const std::string& tokenizer) {
     run("export", {step_of(model()), "--output", out_});
-    fs::remove(out_ + "/tokenizer.model");
+    for (const char* name : {"/tokenizer.model", "/tokenizer.json", "/tokenizer_config.json"}) fs::remove(out_ + name);
     if (!tokenizer.empty()) write_text(out_ + "/tokenizer.model", tokenizer);
     return out_;
   }
@@ -167,11 +167,45 @@ TEST_F(Exports, WhyNoTokenizerCameAlongIsKept) {
 TEST_F(Exports, ATokenizerThatIsMissingOrAnotherModelsIsPutThere) {
   const std::string from = export_with("");
   EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_}),
-              AllOf(HasSubstr(from + "/tokenizer.model does not exist"), HasSubstr("import again")));
+              AllOf(HasSubstr(from + " has no tokenizer.model or tokenizer.json"), HasSubstr("import again")));
   write_text(from + "/tokenizer.model",
              example_model() + piece_field("a1", kNormal) + piece_field("b1", kNormal) + piece_field("c1", kNormal));
   EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_ + "2"}),
               AllOf(HasSubstr("has 333 tokens, but the model has only 332"), HasSubstr("import again")));
+}
+
+// A tokenizer of another kind goes with the model, with what its files say about documents, through a run and back.
+TEST_F(Exports, ATokenizerJsonIsKeptUnchanged) {
+  const std::string cases = std::string(SHIFTRON_SOURCE_DIR) + "/tests/tokenizer/cases/llama_3.json";
+  const std::string bytes = json::parse(read_file(cases))["tokenizer"].dump();
+  const std::string from = export_with("");
+  write_text(from + "/tokenizer.json", bytes);
+  write_text(from + "/tokenizer_config.json", R"({"eos_token": "<|end_of_text|>", "add_bos_token": true,
+                                                  "bos_token": "<|begin_of_text|>"})");
+  EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_}),
+              HasSubstr("has 450 tokens, but the model has only 332"));
+  fs::remove_all(out_);
+  run("export", {step_of(model(450)), "--output", out_});
+  fs::remove(out_ + "/tokenizer.model");
+  write_text(out_ + "/tokenizer.json", bytes);
+  write_text(out_ + "/tokenizer_config.json", R"({"eos_token": "<|end_of_text|>"})");
+  const json imported = run("import", {out_, "--output", imported_ + "2"});
+  EXPECT_EQ(imported["tokenizer"], true) << imported["without_tokenizer"];
+  const StoredTokenizer stored = open_checkpoint(imported["directory"]).content.tokenizer;
+  EXPECT_EQ(stored.file.name, "tokenizer.json");
+  EXPECT_EQ(stored.file.bytes, bytes);
+  EXPECT_EQ(stored.settings, (TokenizerSettings{1, 0, false}));
+  const json again = run("import", {imported["directory"], "--format", "shiftron", "--output", imported_ + "3"});
+  EXPECT_EQ(open_checkpoint(again["directory"]).content.tokenizer.settings, stored.settings);
+  run("export", {again["directory"], "--output", out_ + "2"});
+  EXPECT_EQ(read_file(out_ + "2/tokenizer.json"), bytes);
+  const json config = json::parse(read_file(out_ + "2/tokenizer_config.json"));
+  EXPECT_EQ(config["eos_token"], "<|end_of_text|>");
+  EXPECT_EQ(config["bos_token"], "<|begin_of_text|>");
+  EXPECT_EQ(config["add_bos_token"], true);
+  EXPECT_EQ(json::parse(read_file(out_ + "2/generation_config.json"))["eos_token_id"][0], 1);
+  const json gguf = run("export", {again["directory"], "--format", "gguf", "--output", out_ + ".gguf"});
+  EXPECT_THAT(gguf["note"].get<std::string>(), HasSubstr("writes no other tokenizers as GGUF"));
 }
 
 // What the files say in addition to the weights: training here does not use it, but an export writes it again.

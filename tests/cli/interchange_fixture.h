@@ -76,7 +76,7 @@ class Interchange : public ::testing::Test {
                       {.content = {.step = 9,
                                    .configuration = to_config_text(config),
                                    .state_json = to_json(state),
-                                   .tokenizer_model = tokenizer_,
+                                   .tokenizer = {{"tokenizer.model", tokenizer_}},
                                    .data_fingerprint = "0123",
                                    .code_version = "test\n1\n"},
                        .files = one_file(tensors)},

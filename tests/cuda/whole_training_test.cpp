@@ -151,7 +151,7 @@ void run_and_save(const RunConfig& config, const std::string& source, int64_t fr
   const CheckpointContent content{.step = to,
                                   .configuration = "",
                                   .state_json = to_json(state),
-                                  .tokenizer_model = "model",
+                                  .tokenizer = {{"tokenizer.model", "model"}},
                                   .data_fingerprint = "",
                                   .code_version = ""};
   ASSERT_TRUE(save_checkpoint(target, content, rank.parameters(), *world, {.keep = 9}, log).saved);

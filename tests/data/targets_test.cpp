@@ -37,7 +37,7 @@ BuildOptions ids_build(const Scratch& scratch, const std::string& lines, const s
   options.inputs = {scratch.write(name + ".jsonl", lines)};
   options.output = scratch / name;
   options.ids = true;
-  options.vocabulary = {.size = 10, .end_of_document = kEnd, .tokenizer_model = ""};
+  options.vocabulary = {.size = 10, .end_of_document = kEnd, .tokenizer = {}};
   return options;
 }
 

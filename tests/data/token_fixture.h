@@ -88,7 +88,7 @@ inline TokenImport token_import(const Scratch& scratch, const std::vector<std::s
   TokenImport options;
   options.inputs = inputs;
   options.output = scratch / name;
-  options.vocabulary = {.size = 10, .end_of_document = kLast, .tokenizer_model = ""};
+  options.vocabulary = {.size = 10, .end_of_document = kLast, .tokenizer = {}};
   return options;
 }
 

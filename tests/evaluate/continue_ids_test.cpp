@@ -12,7 +12,7 @@
 namespace shiftron::testing {
 namespace {
 
-constexpr TokenVocabulary kVocabulary{.size = 330, .end_of_document = 7, .tokenizer_model = ""};
+constexpr TokenVocabulary kVocabulary{.size = 330, .end_of_document = 7, .tokenizer = {}};
 
 // In the order of prompts and samples; every rank must get the same.
 std::vector<Continuation> continuations(const CheckpointModel& model, const std::vector<std::vector<int32_t>>& prompts,
@@ -82,6 +82,27 @@ TEST(ContinueIds, SamplesDifferAndDependOnNeitherTheirNumberNorTheRanks) {
   }
 }
 
+// Whether documents are separated or not: the token marks where they begin.
+TEST(ContinueIds, PromptsBeginWithTheTokenThatBeginsDocuments) {
+  TokenVocabulary begins = kVocabulary;
+  begins.tokenizer.settings.beginning_of_document = 9;
+  for (const bool document_reset : {true, false}) {
+    const Scratch scratch;
+    RunConfig config = model_config();
+    config.data.document_reset = document_reset;
+    const CheckpointModel model = saved_model(scratch, config);
+    const GenerateOptions options{.tokens = 12};
+    const auto made = continuations(model, {{20, 21}, {9, 20, 21}}, options, 1, 1, begins);
+    config.data.document_reset = true;
+    const CheckpointModel bare = {
+        .directory = model.directory, .manifest_hash = {}, .content = model.content, .config = config};
+    const auto expected = continuations(bare, {{9, 20, 21}}, options).at(0).ids;
+    EXPECT_EQ(made.at(0).ids, expected) << document_reset;
+    EXPECT_EQ(made.at(1).ids, expected) << document_reset;
+    EXPECT_NE(expected, continuations(bare, {{20, 21}}, options).at(0).ids);
+  }
+}
+
 TEST(ContinueIds, OnlyTheEndTokenEnds) {
   const Scratch scratch;
   const CheckpointModel model = saved_model(scratch);
@@ -102,7 +123,7 @@ TEST(ContinueIds, WithoutATokenizerTheEndTokenMustBeGiven) {
   EXPECT_EQ(vocabulary_of_ids(model, std::nullopt).end_of_document, tokenizer_of(model)->end_of_document());
   EXPECT_ERROR(vocabulary_of_ids(model, 7), ExitCode::bad_input,
                "--end-of-document 7 is not needed, because the tokenizer of");
-  model.content.tokenizer_model.clear();
+  model.content.tokenizer = {};
   const TokenVocabulary given = vocabulary_of_ids(model, 329);
   EXPECT_EQ(given.size, 330);
   EXPECT_EQ(given.end_of_document, 329);

@@ -32,7 +32,7 @@ CheckpointModel step_of(const Scratch& scratch, const RunConfig& config, const s
       }
     }
   });
-  model.content.tokenizer_model.clear();
+  model.content.tokenizer = {};
   SavedState state;
   state.configuration = config;
   model.content.state_json = to_json(state);

@@ -144,7 +144,7 @@ TEST(HeldOut, AModelWithoutATokenizerTakesTheDatasets) {
   const std::string dataset = dataset_of(scratch, "sound", std::vector<std::string>(5, "the key and the value"));
   const auto world = make_single_world();
   const HeldOutResult expected = evaluate_held_out(model, {dataset}, *world, {}).all;
-  model.content.tokenizer_model.clear();
+  model.content.tokenizer = {};
   const HeldOutResult result = evaluate_held_out(model, {dataset}, *world, {}).all;
   EXPECT_EQ(result.loss, expected.loss);
   EXPECT_EQ(result.bits_per_byte, expected.bits_per_byte);

@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "core/file.h"
 #include "data/fixture.h"
 #include "evaluate/tasks/python_text.h"
 #include "expect_error.h"
+#include "tokenizer/load_tokenizer.h"
 
 namespace shiftron::testing {
 namespace {
@@ -209,6 +213,24 @@ TEST(ScoreTokens, TheModelsOwnTokenizer) {
                 .front()
                 .input.front(),
             tokenizer.end_of_document());
+}
+
+TEST(ScoreTokens, ATokenizerThatBeginsDocumentsDoesSoForTexts) {
+  const auto file = nlohmann::json::parse(
+      read_file(std::string(SHIFTRON_SOURCE_DIR) + "/tests/tokenizer/cases/llama_3.json"))["tokenizer"];
+  constexpr int32_t kEnd = 1, kBegin = 0;
+  const auto input = [&](const Request& request, BeginningToken beginning, bool special_text) {
+    const auto tokenizer =
+        make_tokenizer({"tokenizer.json", file.dump()}, {kEnd, kBegin, special_text}, "tokenizer.json");
+    return score_tokens(request, token_rules(*tokenizer, beginning, 64, false), "request 0").front().input;
+  };
+  const Request text{.context = "the", .continuation = " key"};
+  EXPECT_EQ(input(text, BeginningToken::tokenizer, false).front(), kBegin);
+  EXPECT_EQ(input(text, BeginningToken::always, false).front(), kBegin);
+  EXPECT_NE(input(text, BeginningToken::never, false).front(), kBegin);
+  EXPECT_EQ(input({.continuation = "key"}, BeginningToken::never, false).front(), kBegin);
+  const Request named{.context = "<|begin_of_text|>the", .continuation = " key"};
+  EXPECT_EQ(input(named, BeginningToken::tokenizer, true), input(text, BeginningToken::tokenizer, true));
 }
 
 }  // namespace

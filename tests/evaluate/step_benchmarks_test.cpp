@@ -125,7 +125,7 @@ Left trained(const RunConfig& config, int ranks, Asked* asked = nullptr, bool sa
       CheckpointContent content;
       content.step = step;
       content.state_json = R"({"configuration":{},"trainer":{}})";
-      content.tokenizer_model = example_model();
+      content.tokenizer.file = {"tokenizer.model", example_model()};
       const SaveResult saved = save_checkpoint(config.output.directory + "/checkpoints", content,
                                                rank.trainer->engine().parameters(), world, {.keep = 9}, log);
       EXPECT_TRUE(saved.saved) << saved.reason;
@@ -179,7 +179,7 @@ TEST(StepBenchmarks, AnswerAsTheSavedStepDoes) {
     CheckpointModel model;
     model.directory = directory;
     model.config = config;
-    model.content.tokenizer_model = example_model();
+    model.content.tokenizer.file = {"tokenizer.model", example_model()};
     const BenchmarkOptions options{.tasks = split_task_names(config.evaluation.tasks),
                                    .data = config.evaluation.data,
                                    .output = scratch / "report"};

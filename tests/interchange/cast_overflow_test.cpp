@@ -13,7 +13,7 @@ TEST(CastOverflow, NamesTheTensorAndTheValue) {
   StepToWrite step{.content = {.step = 1,
                                .configuration = {},
                                .state_json = R"({"configuration": {}, "trainer": {}})",
-                               .tokenizer_model = {},
+                               .tokenizer = {},
                                .data_fingerprint = {},
                                .code_version = {}},
                    .files = {}};

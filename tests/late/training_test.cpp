@@ -83,7 +83,7 @@ TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t 
     SavedState state;
     state.trainer = rank.trainer->state();
     const CheckpointContent content{.step = to, .configuration = "", .state_json = to_json(state),
-                                    .tokenizer_model = "model", .data_fingerprint = "", .code_version = ""};
+                                    .tokenizer = {{"tokenizer.model", "model"}}, .data_fingerprint = "", .code_version = ""};
     CHECK(save_checkpoint(directory, content, set, world, {.keep = 9}, log).saved, "step ", to, " was not saved");
     collect(set, masters_of, weights, mutex);
   });

@@ -34,7 +34,7 @@ class Prune : public ::testing::Test {
     const CheckpointContent content{.step = step,
                                     .configuration = to_config_text(config),
                                     .state_json = R"({"configuration":)" + to_json(config) + R"(,"trainer":{}})",
-                                    .tokenizer_model = "",
+                                    .tokenizer = {},
                                     .data_fingerprint = "",
                                     .code_version = "test"};
     const SaveResult saved = save_checkpoint(run_ + "/checkpoints", content, rank.trainer->engine().parameters(),

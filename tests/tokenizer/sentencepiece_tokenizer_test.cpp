@@ -272,6 +272,14 @@ TEST(Utf8, OnlyWellFormedSequencesCount) {
 
 TEST(Utf8, ForeignBytesAreCountedAndShown) {
   EXPECT_TRUE(is_utf8("aé日"));
+  const std::string characters = "é日😀a";
+  const std::vector<size_t> unfinished = {0, 1, 0, 1, 2, 0, 1, 2, 3, 0, 0};
+  for (size_t size = 0; size <= characters.size(); ++size) {
+    EXPECT_EQ(unfinished_bytes(std::string_view(characters).substr(0, size)), unfinished[size]) << size;
+  }
+  for (const char* const broken : {"\x80", "\xC1", "\xF5", "a\x80\x80\x80\x80", "\xC3\x28"}) {
+    EXPECT_EQ(unfinished_bytes(broken), 0U);
+  }
   EXPECT_TRUE(is_utf8(""));
   EXPECT_FALSE(is_utf8("caf\xE9"));
   EXPECT_EQ(count_foreign_bytes(std::string_view("\xE9\xE9 é \0\xFF", 8)), 4u);

@@ -52,7 +52,7 @@ CheckpointContent content_of(const RunConfig& config, int64_t step) {
           .configuration = to_config_text(config),
           .state_json = R"({"configuration":)" + to_json(config) + R"(,"trainer":{"applied_updates":)" +
                         std::to_string(step) + R"(,"skipped_in_row":0,"skipped_updates":0}})",
-          .tokenizer_model = "model",
+          .tokenizer = {{"tokenizer.model", "model"}},
           .data_fingerprint = "0123",
           .code_version = "test"};
 }
@@ -138,7 +138,7 @@ TEST_F(Convert, TheConfigurationFollowsAndResumes) {
   EXPECT_EQ(saved.parallel.zero, 1);
   EXPECT_EQ(saved.output.directory, place("converted"));
   EXPECT_NO_THROW(require_resumable(saved_config(read_content(step_).state_json, "step"), saved));
-  EXPECT_EQ(content.tokenizer_model, "model");
+  EXPECT_EQ(content.tokenizer.file.bytes, "model");
   EXPECT_EQ(content.data_fingerprint, "0123");
 }
 

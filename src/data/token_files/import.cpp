@@ -55,9 +55,10 @@ uint64_t bytes_of_files(const std::vector<TokenFile>& files) {
 std::string request_of_import(const TokenImport& options, const TokenVocabulary& vocabulary,
                               const std::vector<TokenFile>& files) {
   std::string words =
-      detail::concatenate("import ", to_hex(xxh3_128(vocabulary.tokenizer_model)), ' ', vocabulary.size, ' ',
-                          vocabulary.end_of_document, ' ', options.shard_tokens, ' ', options.seed, ' ', options.pack,
-                          ' ', options.shuffle, ' ', std::hexfloat, options.validation_fraction, '\0');
+      detail::concatenate("import ", to_hex(xxh3_128(vocabulary.tokenizer.file.bytes)), ' ', vocabulary.size, ' ',
+                          vocabulary.tokenizer.settings.beginning_of_document, ' ', vocabulary.end_of_document, ' ',
+                          options.shard_tokens, ' ', options.seed, ' ', options.pack, ' ', options.shuffle, ' ',
+                          std::hexfloat, options.validation_fraction, '\0');
   for (const TokenFile& file : files) {
     words += file.format + ' ' + to_string(file.element) + '\0';
     for (const std::string& path : file.files) words += state_of_files(path);
@@ -68,11 +69,13 @@ std::string request_of_import(const TokenImport& options, const TokenVocabulary&
 // Bytes of text of each id, as far as a tokenizer says; and what the ids mean.
 TokenVocabulary read_vocabulary(const TokenImport& options, std::vector<int32_t>& bytes_of_ids) {
   if (options.tokenizer.empty()) return options.vocabulary;
-  const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(options.tokenizer);
+  const std::unique_ptr<const Tokenizer> tokenizer = options.stored_tokenizer
+                                                         ? make_tokenizer(*options.stored_tokenizer, options.tokenizer)
+                                                         : load_tokenizer(options.tokenizer);
   for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
     bytes_of_ids.push_back(static_cast<int32_t>(tokenizer->bytes_of(id)));
   }
-  return {tokenizer->vocab_size(), tokenizer->end_of_document(), tokenizer->file().bytes};
+  return {tokenizer->vocab_size(), tokenizer->end_of_document(), stored_form(*tokenizer)};
 }
 
 // Packing, shuffling and parts need each document as a whole.

@@ -16,10 +16,11 @@ namespace shiftron {
 
 struct TokenImport : DatasetOutput {  // `threads` is ignored
   std::vector<std::string> inputs;
-  std::string format;                   // of all inputs; empty = as recognised
-  std::optional<TokenElement> element;  // of files that do not state it
-  std::vector<std::string> masks;       // .npy; one for each input, or none
-  std::string tokenizer;                // path of its file; empty = none, then `vocabulary` is used
+  std::string format;                                 // of all inputs; empty = as recognised
+  std::optional<TokenElement> element;                // of files that do not state it
+  std::vector<std::string> masks;                     // .npy; one for each input, or none
+  std::string tokenizer;                              // path of its file; empty = none, then `vocabulary` is used
+  std::optional<StoredTokenizer> stored_tokenizer{};  // what a dataset or a checkpoint at `tokenizer` holds
   TokenVocabulary vocabulary;
   bool shuffle = false;  // documents, by `seed`; otherwise they keep their order
 };

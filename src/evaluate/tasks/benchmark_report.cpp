@@ -259,7 +259,9 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
   }
   report["tokenizer_pad_token"] = end;
   report["tokenizer_eos_token"] = end;
-  report["tokenizer_bos_token"] = Json::array({nullptr, "None"});  // as for a tokenizer without such a token
+  const int32_t begin = facts.beginning_of_document_id;  // without one as the harness reports it
+  report["tokenizer_bos_token"] = begin < 0 ? Json::array({nullptr, "None"})
+                                            : Json::array({facts.beginning_of_document, std::to_string(begin)});
   report["eot_token_id"] = facts.end_of_document_id;
   report["max_length"] = facts.max_length;
   report["task_hashes"] = hashes;

@@ -40,6 +40,8 @@ struct ReportFacts {
   int64_t max_length = 0;
   std::string end_of_document{};  // the piece's name
   int32_t end_of_document_id = 0;
+  std::string beginning_of_document{};  // likewise; "": there is none
+  int32_t beginning_of_document_id = -1;
   std::string code_version{};
   double began = 0;  // seconds since 1970
   double seconds = 0;
