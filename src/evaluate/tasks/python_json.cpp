@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "evaluate/tasks/json_pieces.h"
