@@ -72,6 +72,16 @@ TEST(TokenImport, DocumentsOfAnyLengthKeepTheirOrder) {
   EXPECT_GT(result.counts.empty, 0);
 }
 
+TEST(TokenImport, FillsShardsToTheLastToken) {
+  const Scratch scratch;
+  TokenImport options = raw_import(scratch, {1, 2, kLast, 3, kLast, 4, 5, kLast});
+  options.shard_tokens = 5;
+  imported(options);
+  const std::vector<ShardRecord> shards = Dataset(options.output).description().shards;
+  ASSERT_EQ(shards.size(), 2u);
+  EXPECT_EQ(shards[0].tokens, 5);
+}
+
 // The importer writes shards at once, other builders through buckets.
 TEST(TokenImport, GivesTheBytesOfOtherBuilders) {
   const Scratch scratch;
@@ -261,6 +271,16 @@ TEST(MegatronExport, GivesBackWhatWasImported) {
       EXPECT_EQ(Scratch::read(prefix + ending), Scratch::read(prefix + "-back" + ending)) << name << ending;
     }
   }
+}
+
+// More than are read from the dataset at once.
+TEST(MegatronExport, ManyDocuments) {
+  const Scratch scratch;
+  const std::vector<Sequences> documents(300'000, {{1, kLast}});
+  TokenImport options = token_import(scratch, {write_megatron(scratch, "x", documents)});
+  imported(options);
+  export_megatron(options.output, scratch / "back");
+  EXPECT_EQ(Scratch::read(scratch / "x.idx"), Scratch::read(scratch / "back.idx"));
 }
 
 TEST(MegatronExport, ChoosesTheTypeAsMegatronDoes) {
