@@ -17,8 +17,8 @@ namespace shiftron {
 namespace {
 
 using nlohmann::json;
-constexpr int32_t kBegin = 0, kEnd = 1,
-                  kTurn = 2;  // of the family below: <|begin_of_text|>, <|end_of_text|>, <|eot_id|>
+constexpr int32_t kBeginText = 0, kEndText = 1,
+                  kEndTurn = 2;  // of the family below: <|begin_of_text|>, <|end_of_text|>, <|eot_id|>
 
 class StoredTokenizers : public ::testing::Test {
  protected:
@@ -34,7 +34,7 @@ class StoredTokenizers : public ::testing::Test {
     std::vector<std::vector<int32_t>> documents(1);
     for (const int32_t token : all_tokens(directory)) {
       documents.back().push_back(token);
-      if (token == kEnd) documents.emplace_back();
+      if (token == kEndText) documents.emplace_back();
     }
     documents.pop_back();
     return documents;
@@ -50,12 +50,12 @@ TEST_F(StoredTokenizers, EachDocumentBeginsAndEndsAsTheTokenizerSays) {
   EXPECT_EQ(dataset.tokenizer_path(), scratch_ / "dataset/tokenizer.json");
   EXPECT_EQ(dataset.tokenizer().file.name, "tokenizer.json");
   EXPECT_EQ(dataset.tokenizer().file.bytes, Scratch::read(scratch_ / "tokenizer.json"));
-  EXPECT_EQ(dataset.tokenizer().settings, (TokenizerSettings{kEnd, kBegin, false}));
+  EXPECT_EQ(dataset.tokenizer().settings, (TokenizerSettings{kEndText, kBeginText, false}));
   const auto tokenizer = make_tokenizer(dataset.tokenizer(), "T");
   std::set<std::string> texts;
   for (const auto& ids : documents_of(scratch_ / "dataset")) {
-    EXPECT_EQ(ids.front(), kBegin);
-    EXPECT_EQ(std::ranges::count(ids, kBegin) + std::ranges::count(ids, kTurn), 1);
+    EXPECT_EQ(ids.front(), kBeginText);
+    EXPECT_EQ(std::ranges::count(ids, kBeginText) + std::ranges::count(ids, kEndTurn), 1);
     texts.insert(tokenizer->decode(ids));
   }
   EXPECT_EQ(texts, (std::set<std::string>{"one <|eot_id|> text", "\xC3 another"}));
@@ -69,13 +69,13 @@ TEST_F(StoredTokenizers, NamesBecomeTokensAndBeginningsAreLeftOutOnRequest) {
   build.tokenizer_choice.beginning_of_document = kNoToken;
   build_dataset(build);
   const Dataset dataset(scratch_ / "dataset");
-  EXPECT_EQ(dataset.tokenizer().settings, (TokenizerSettings{kEnd, -1, true}));
+  EXPECT_EQ(dataset.tokenizer().settings, (TokenizerSettings{kEndText, -1, true}));
   EXPECT_FALSE(description().contains("beginning_of_document"));
   EXPECT_EQ(description()["text_bytes"], 6 + 5);
   int turns = 0, beginnings = 0;
   for (const auto& ids : documents_of(scratch_ / "dataset")) {
-    turns += static_cast<int>(std::ranges::count(ids, kTurn));
-    beginnings += static_cast<int>(std::ranges::count(ids, kBegin));
+    turns += static_cast<int>(std::ranges::count(ids, kEndTurn));
+    beginnings += static_cast<int>(std::ranges::count(ids, kBeginText));
   }
   EXPECT_EQ(turns, 1);
   EXPECT_EQ(beginnings, 1);
@@ -92,8 +92,8 @@ TEST_F(StoredTokenizers, IdsThatHaveTheirBeginningKeepIt) {
   build.ids = true;
   build_dataset(build);
   const auto documents = documents_of(build.output);
-  EXPECT_THAT(documents, ::testing::UnorderedElementsAre(std::vector<int32_t>{kBegin, 9, kEnd},
-                                                         std::vector<int32_t>{kBegin, 8, kEnd}));
+  EXPECT_THAT(documents, ::testing::UnorderedElementsAre(std::vector<int32_t>{kBeginText, 9, kEndText},
+                                                         std::vector<int32_t>{kBeginText, 8, kEndText}));
   Dataset dataset(build.output);
   std::vector<int32_t> targets(6);
   dataset.read_targets(0, 6, targets.data(), true);
@@ -144,14 +144,14 @@ TEST_F(StoredTokenizers, FaultyDescriptionsAreRefused) {
   refuses("no key \"tokenizer_file\"", [](json& j) { j.erase("tokenizer_file"); });
   refuses("\"tokenizer_hash\" is missing", [](json& j) { j.erase("tokenizer_hash"); });
   refuses("\"beginning_of_document\" is 450", [](json& j) { j["beginning_of_document"] = 450; });
-  refuses("is also \"end_of_document\"", [](json& j) { j["beginning_of_document"] = kEnd; });
+  refuses("is also \"end_of_document\"", [](json& j) { j["beginning_of_document"] = kEndText; });
   refuses("\"special_text\" is a number", [](json& j) { j["special_text"] = 0; });
 }
 
 TEST_F(StoredTokenizers, ShardsOfAnotherChoiceAreFaults) {
   build_dataset(options({"one text"}));
-  for (const auto& change : std::vector<std::function<void(json&)>>{[](json& j) { j["beginning_of_document"] = kTurn; },
-                                                                    [](json& j) { j["special_text"] = true; }}) {
+  for (const auto& change : std::vector<std::function<void(json&)>>{
+           [](json& j) { j["beginning_of_document"] = kEndTurn; }, [](json& j) { j["special_text"] = true; }}) {
     json changed = description();
     change(changed);
     std::filesystem::create_directory(scratch_ / "copy");
