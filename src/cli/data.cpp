@@ -194,6 +194,12 @@ nlohmann::ordered_json tokenizer_hash(const ShardHeader& header) {
   return header.tokenizer_hash.empty() ? nullptr : nlohmann::ordered_json(header.tokenizer_hash);
 }
 
+// null if no token begins documents.
+nlohmann::ordered_json beginning_of(const ShardHeader& header) {
+  const int32_t token = header.tokenizer_settings.beginning_of_document;
+  return token < 0 ? nullptr : nlohmann::ordered_json(token);
+}
+
 // null without a tokenizer. End tokens count as tokens.
 nlohmann::ordered_json bytes_per_token(const DatasetDescription& description) {
   if (description.header.tokenizer_hash.empty() || description.tokens() == 0) return nullptr;
@@ -271,6 +277,8 @@ int inspect_data(const CommandLine& line) {
       {"vocab_size", description.header.vocab_size},
       {"end_of_document", description.header.end_of_document},
       {"tokenizer_hash", tokenizer_hash(description.header)},
+      {"beginning_of_document", beginning_of(description.header)},
+      {"special_text", description.header.tokenizer_settings.special_text},
       {"targets", description.header.has_targets},
       {"counted_targets", counted_json(description.header.has_targets, description.counted_targets())},
       {"pack", description.header.pack},

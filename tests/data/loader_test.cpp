@@ -473,8 +473,8 @@ TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
   expect_fault("\"version\": 1", "\"version\": 2, \"targets\": 1", "\"targets\" is a number, not true or false");
   expect_fault("\"version\": 1", "\"version\": 2, \"targets\": false, \"pack\": 8", "\"pack\" without targets");
   expect_fault("\"version\": 1", "\"version\": 2, \"targets\": true", "no key \"counted_targets\"");
-  expect_fault("\"version\": 1", "\"version\": 3",
-               "has format version 3, but this program reads versions 1 to 2; use a newer shiftron");
+  expect_fault("\"version\": 1", "\"version\": 4",
+               "has format version 4, but this program reads versions 1 to 3; use a newer shiftron");
   expect_fault("\"vocab_size\": 330", "\"vocab_size\": -1", "\"vocab_size\" is -1");
   expect_fault("\"vocab_size\": 330", "\"vocab_size\": 70000", "token_type is not u32");
   expect_fault("shard-00000.h5", "../shard-00000.h5", "not a plain file name");

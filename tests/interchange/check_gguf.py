@@ -172,7 +172,8 @@ class Gguf(unittest.TestCase):
         directory, file = self.trained("bpe")
         model, run, bare = (self.folder / name for name in ("bare", "bare-run", "bare.gguf"))
         must("checkpoint", "export", directory, "--format", "hf", "--output", model)
-        (model / "tokenizer.model").unlink()
+        for name in ("tokenizer.model", "tokenizer.json"):
+            (model / name).unlink()
         must("checkpoint", "import", model, "--format", "hf", "--output", run)
         must("checkpoint", "export", step(run, 0), "--format", "gguf", "--output", bare, "--precision", "f32")
         ids = numpy.random.default_rng(4).integers(3, VOCAB, 20)

@@ -364,7 +364,8 @@ class CommandLine(SystemTest):
     def test_a_step_without_a_tokenizer_is_scored_on_tokens(self):
         exported, imported = self.folder / "bare-export", self.folder / "bare"
         self.must_run(["checkpoint", "export", self.step, "--format", "hf", "--output", exported])
-        (exported / "tokenizer.model").unlink()
+        for name in ("tokenizer.model", "tokenizer.json"):
+            (exported / name).unlink()
         self.must_run(["checkpoint", "import", exported, "--format", "hf", "--output", imported])
         row = ["--checkpoint", step(imported, 0)]
         length = ["--train.sequence_length", 32]
