@@ -214,7 +214,7 @@ class State {
             .configuration = to_config_text(config_),
             .state_json = R"({"configuration":)" + to_json(config_) +
                           R"(,"trainer":{"applied_updates":1,"skipped_in_row":0,"skipped_updates":0}})",
-            .tokenizer_model = "",
+            .tokenizer = {},
             .data_fingerprint = "none",
             .code_version = "benchmark"};
   }

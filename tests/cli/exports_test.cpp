@@ -185,6 +185,7 @@ TEST_F(Exports, ATokenizerJsonIsKeptUnchanged) {
   EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_}),
               HasSubstr("has 450 tokens, but the model has only 332"));
   fs::remove_all(out_);
+  fs::remove_all(directory_.path() + "/run");
   run("export", {step_of(model(450)), "--output", out_});
   fs::remove(out_ + "/tokenizer.model");
   write_text(out_ + "/tokenizer.json", bytes);

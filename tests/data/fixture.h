@@ -10,6 +10,7 @@
 #include "scratch.h"
 #include "tokenizer/load_tokenizer.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
+#include "tokenizer/stored_tokenizer.h"
 
 namespace shiftron {
 
@@ -40,6 +41,10 @@ inline std::string trained_model(int sentences, int64_t vocab, const std::string
   training.vocab = vocab;
   training.kind = kind;
   return train_tokenizer(training);
+}
+
+inline StoredTokenizer stored_example() {
+  return {.file = {kSentencePieceFile, example_model()}};
 }
 
 // One model for all tests of the process.

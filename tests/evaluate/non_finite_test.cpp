@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "evaluate/benchmarks.h"
-#include "evaluate/dataset_fixture.h"
 #include "evaluate/continue_ids.h"
+#include "evaluate/dataset_fixture.h"
 #include "evaluate/held_out.h"
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
@@ -59,7 +59,8 @@ TEST(NonFinite, APerplexityThatNoNumberHoldsIsTold) {
   ::testing::internal::CaptureStderr();
   const BenchmarkOutcome outcome = run_benchmarks(
       model, {.tasks = {"perplexity:" + text}, .output = scratch / "report"}, "a test", *make_single_world(), {});
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("perplexity_text word_perplexity is too large for a floating-point number"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("perplexity_text word_perplexity is too large for a floating-point number"));
   EXPECT_TRUE(std::isinf(outcome.rows.at(0).estimate.value));
 }
 

@@ -35,7 +35,7 @@ inline CheckpointModel saved_model(const Scratch& scratch, const RunConfig& conf
   CheckpointContent content;
   content.step = step;
   content.state_json = state;
-  content.tokenizer.file = {"tokenizer.model", example_model()};
+  content.tokenizer = stored_example();
   const SaveResult saved = save_checkpoint(scratch / "checkpoints", content, rank.trainer->engine().parameters(),
                                            *world, {.keep = 1, .keep_every = 0}, log);
   EXPECT_TRUE(saved.saved) << saved.reason;

@@ -185,7 +185,7 @@ TEST(Scorer, LiveWeightsAreNotDisturbed) {
             const double loss = rank.step(step, samples).loss;
             if (world.rank() == 0) losses.push_back(loss);
             if (!asks || step != 2) continue;
-            Scorer scorer(config, rank.trainer->engine(), example_model(), "step 2", world, {});
+            Scorer scorer(config, rank.trainer->engine(), stored_example(), "step 2", world, {});
             told = scorer.answer(requests);
           }
           rank.trainer->engine().parameters().await_weights(rank.stream);
@@ -221,7 +221,7 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
     run_thread_ranks(2 * tp * pp, [&](HostCommunicator& world) {
       RankTrainer rank(config, world);
       set_weights(rank.trainer->engine().parameters());
-      Scorer scorer(config, rank.trainer->engine(), example_model(), "live", world, {});
+      Scorer scorer(config, rank.trainer->engine(), stored_example(), "live", world, {});
       const auto prompts = example_prompts();  // before anything else has read the weights
       expect_same(scorer.answer(prompts), {expected.end() - static_cast<int64_t>(prompts.size()), expected.end()}, 0,
                   "generated");
@@ -259,7 +259,7 @@ TEST(Scorer, JournalsAreOfAModelAndItsTargets) {
   rank.trainer->engine().parameters().initialise(99);
   for (const std::string& continuation : continuations) {
     const auto live = [&](const ScorerOptions& with) {
-      return Scorer(config, rank.trainer->engine(), example_model(), "another", *world, {})
+      return Scorer(config, rank.trainer->engine(), stored_example(), "another", *world, {})
           .answer(asked(continuation), with);
     };
     expect_same(live(options), live({}), 0, "another model");

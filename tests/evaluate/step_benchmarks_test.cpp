@@ -109,7 +109,7 @@ Left trained(const RunConfig& config, int ranks, Asked* asked = nullptr, bool sa
     Log log(world.rank());
     std::unique_ptr<StepEvaluation> tasks;
     if (asked != nullptr) {
-      tasks = make_step_benchmarks(config, example_model(), "test", world, {}, log);
+      tasks = make_step_benchmarks(config, stored_example(), "test", world, {}, log);
       tasks->attach(rank.trainer->engine());
     }
     const SampleReader samples = random_samples(config.train.sequence_length, config.model.vocab);
@@ -125,7 +125,7 @@ Left trained(const RunConfig& config, int ranks, Asked* asked = nullptr, bool sa
       CheckpointContent content;
       content.step = step;
       content.state_json = R"({"configuration":{},"trainer":{}})";
-      content.tokenizer.file = {"tokenizer.model", example_model()};
+      content.tokenizer = stored_example();
       const SaveResult saved = save_checkpoint(config.output.directory + "/checkpoints", content,
                                                rank.trainer->engine().parameters(), world, {.keep = 9}, log);
       EXPECT_TRUE(saved.saved) << saved.reason;
@@ -179,7 +179,7 @@ TEST(StepBenchmarks, AnswerAsTheSavedStepDoes) {
     CheckpointModel model;
     model.directory = directory;
     model.config = config;
-    model.content.tokenizer.file = {"tokenizer.model", example_model()};
+    model.content.tokenizer = stored_example();
     const BenchmarkOptions options{.tasks = split_task_names(config.evaluation.tasks),
                                    .data = config.evaluation.data,
                                    .output = scratch / "report"};
@@ -219,7 +219,7 @@ TEST(StepBenchmarks, EndWhereTheRunIsToStop) {
     run_thread_ranks(layout.ranks(), [&](HostCommunicator& world) {
       RankTrainer rank(config, world);
       Log log(world.rank());
-      const auto tasks = make_step_benchmarks(config, example_model(), "test", world, {}, log);
+      const auto tasks = make_step_benchmarks(config, stored_example(), "test", world, {}, log);
       tasks->attach(rank.trainer->engine());
       int all = 0, batches = 0;
       const auto whole =
@@ -257,7 +257,7 @@ TEST(StepBenchmarks, TellEveryRankThatAReportIsUnderWay) {
     run_thread_ranks(2, [&](HostCommunicator& world) {
       RankTrainer rank(config, world);
       Log log(world.rank());
-      const auto tasks = make_step_benchmarks(config, example_model(), "test", world, {}, log);
+      const auto tasks = make_step_benchmarks(config, stored_example(), "test", world, {}, log);
       tasks->attach(rank.trainer->engine());
       int& own = signs[static_cast<size_t>(world.rank())];
       EXPECT_TRUE(tasks->evaluate(1, {.each_batch = [&] { ++own; }, .keep_going = [] { return true; }}));
@@ -283,7 +283,7 @@ TEST(StepBenchmarks, TakeTheMemoryThatIsPlanned) {
         plan_step_benchmarks(config, make_layout(config.parallel, world.size()), world.rank(), 1, planned);
         RankTrainer rank(config, world);
         Log log(world.rank());
-        const auto tasks = make_step_benchmarks(config, example_model(), "test", world, {.threads = 1}, log);
+        const auto tasks = make_step_benchmarks(config, stored_example(), "test", world, {.threads = 1}, log);
         tasks->attach(rank.trainer->engine());
         const auto expect_planned = [&](const char* when) {
           std::map<std::string, int64_t> taken = rank.ledger.memory(), expected = planned.memory();
@@ -313,16 +313,16 @@ TEST(StepBenchmarks, RefuseWhatCannotBeAsked) {
   const auto world = make_single_world();
   Log log(0);
   config.evaluation.tasks = "hellaswag";
-  EXPECT_ERROR(make_step_benchmarks(config, example_model(), "test", *world, {}, log), ExitCode::bad_input,
+  EXPECT_ERROR(make_step_benchmarks(config, stored_example(), "test", *world, {}, log), ExitCode::bad_input,
                scratch.path() + "/hellaswag");
   // It makes more tokens than a run of 24 reads at once.
   config.evaluation.tasks = "hendrycks_math_algebra";
   config.evaluation.data = kTaskData + "/hub";
-  EXPECT_ERROR(make_step_benchmarks(config, example_model(), "test", *world, {}, log), ExitCode::bad_input,
+  EXPECT_ERROR(make_step_benchmarks(config, stored_example(), "test", *world, {}, log), ExitCode::bad_input,
                "hendrycks_math_algebra, item 0");
   // As with a dataset whose dataset.json says fewer tokens than its tokenizer has.
   config.model.vocab = 329;
-  EXPECT_ERROR(make_step_benchmarks(config, example_model(), "test", *world, {}, log), ExitCode::bad_input,
+  EXPECT_ERROR(make_step_benchmarks(config, stored_example(), "test", *world, {}, log), ExitCode::bad_input,
                "the run's tokenizer has 330 tokens, but the model has only 329");
 }
 
