@@ -43,14 +43,14 @@ inline std::string trained_model(int sentences, int64_t vocab, const std::string
   return train_tokenizer(training);
 }
 
-inline StoredTokenizer stored_example() {
-  return {.file = {kSentencePieceFile, example_model()}};
-}
-
 // One model for all tests of the process.
 inline const std::string& example_model() {
   static const std::string model = trained_model(400, 330, "bpe");
   return model;
+}
+
+inline StoredTokenizer stored_example() {
+  return {.file = {kSentencePieceFile, example_model()}};
 }
 
 // A further piece (field 1) of a model that ends there: its text (1), score (2) and type (3, a number of
