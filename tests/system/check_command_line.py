@@ -527,8 +527,9 @@ class CommandLine(SystemTest):
             words = [PROGRAM, command, *map(str, self.rows[command]), "--device.threads", "0"]
             for bound, warnings in ("core", 1), ("none", 0):
                 option = "-bind-to" if mpi_launcher.is_mpich(PROGRAM) else "--bind-to"
-                result = subprocess.run([mpi_launcher.launcher(PROGRAM), option, bound, "-n", "1", *words], capture_output=True, text=True, env=environment(),
-                                        timeout=scaled(60), check=True, stdin=subprocess.DEVNULL)
+                result = subprocess.run([mpi_launcher.launcher(PROGRAM), option, bound, "-n", "1", *words], capture_output=True, text=True,
+                                        errors="replace",  # an untrained model may write any bytes
+                                        env=environment(), timeout=scaled(60), check=True, stdin=subprocess.DEVNULL)
                 self.assertEqual(result.stderr.count(f"{command}: warning: the launcher has bound the rank"), warnings, result.stderr)
 
     def test_threads_without_memory_are_reported(self):
