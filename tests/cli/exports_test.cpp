@@ -204,7 +204,7 @@ TEST_F(Exports, ATokenizerJsonIsKeptUnchanged) {
   EXPECT_EQ(config["eos_token"], "<|end_of_text|>");
   EXPECT_EQ(config["bos_token"], "<|begin_of_text|>");
   EXPECT_EQ(config["add_bos_token"], true);
-  EXPECT_EQ(json::parse(read_file(out_ + "2/generation_config.json"))["eos_token_id"][0], 1);
+  EXPECT_EQ(json::parse(read_file(out_ + "2/generation_config.json"))["eos_token_id"], 1);
   const json gguf = run("export", {again["directory"], "--format", "gguf", "--output", out_ + ".gguf"});
   EXPECT_THAT(gguf["note"].get<std::string>(), HasSubstr("writes no other tokenizers as GGUF"));
 }

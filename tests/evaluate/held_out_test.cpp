@@ -134,7 +134,7 @@ TEST(HeldOut, ATokenizerThatEndsDocumentsOtherwiseIsNamed) {
   std::ofstream(path) << text;
   const auto world = make_single_world();
   EXPECT_ERROR(evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input,
-               "ends documents with token 7, but its tokenizer with");
+               "ends documents with token 7, but the checkpoint's tokenizer with");
 }
 
 // A step that was imported without a tokenizer is scored on tokens, by the dataset's.
