@@ -130,7 +130,7 @@ def hugging_face_config():
         "good_size_twice": config()[:-1] + ',"hidden_size":48}',
         "size_text": config(hidden_size="24"),
         "size_negative": config(hidden_size=-1),
-        "good_largest_size": config(hidden_size=2**31, rms_norm_eps=5e-324, rope_theta=1e308),
+        "good_largest_size": changed(config(hidden_size=2**31, rms_norm_eps=5e-324), "10000.0", "1e308"),  # json writes it with a sign
         "good_largest_sizes": config(**dict.fromkeys(SIZES, 2**31)),
         "good_heads_beyond_files": config(num_attention_heads=2**28, num_key_value_heads=2**28),
         "heads_not_divisible": config(num_key_value_heads=3),
