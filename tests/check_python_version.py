@@ -14,7 +14,7 @@ import sys
 
 OLDEST = (3, 8)
 OWN = {"compare_runs", "foreign_text", "installed", "job_folders", "mpi_launcher", "paired", "picture", "quick_text", "run_values", "side_by_side", "whole_file"}  # modules of launch/
-OTHERS = {"pyarrow.parquet", "torch", "transformers", "tokenizers", "safetensors", "h5py", "numpy", "sentencepiece", "llama_cpp", "wandb"}  # of Pythons that launch/install-deps makes
+OTHERS = {"pyarrow.parquet", "torch", "transformers", "tokenizers", "safetensors", "h5py", "numpy", "sentencepiece", "llama_cpp", "wandb", "xxhash"}  # of Pythons that launch/install-deps makes
 # What modules have gained since 3.8 (typeshed of 2024; to 3.13).
 NEW_MEMBERS = {
     "argparse": "BooleanOptionalAction", "ast": "unparse", "concurrent.futures": "InterpreterPoolExecutor", "configparser": "",

@@ -211,7 +211,8 @@ void BytePairModel::join_few(std::vector<int32_t>& symbols, Work& work) const {
 void BytePairModel::join_many(std::vector<int32_t>& symbols, Work& work) const {
   const auto count = static_cast<uint32_t>(symbols.size());
   constexpr int32_t kGone = -1;
-  auto& [own, merges, heap, next, previous] = work;
+  auto& heap = work.heap;
+  auto &next = work.next, &previous = work.previous;
   heap.clear();
   next.resize(count);
   previous.resize(count);
