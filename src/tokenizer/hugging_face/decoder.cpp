@@ -141,23 +141,14 @@ class SpacedDecoder : public Decoder {
   }
 };
 
-template <typename Kind>
-MadeDecoder make_decoder(const JsonPart& part) {
-  return std::make_unique<Kind>(part);
-}
-
-struct DecoderEntry {
-  const char* type;
-  MadeDecoder (*read)(const JsonPart&);
-};
-constexpr DecoderEntry kDecoders[] = {
-    {"ByteFallback", make_decoder<ByteFallbackDecoder>},
-    {"ByteLevel", make_decoder<ByteLevelDecoder>},
-    {"Fuse", make_decoder<FuseDecoder>},
-    {"Metaspace", make_decoder<MetaspaceDecoder>},
-    {"Replace", make_decoder<ReplaceDecoder>},
-    {"Sequence", make_decoder<DecoderSequence>},
-    {"Strip", make_decoder<StripDecoder>},
+constexpr PartKind<MadeDecoder> kDecoders[] = {
+    {"ByteFallback", make_part<const Decoder, ByteFallbackDecoder>},
+    {"ByteLevel", make_part<const Decoder, ByteLevelDecoder>},
+    {"Fuse", make_part<const Decoder, FuseDecoder>},
+    {"Metaspace", make_part<const Decoder, MetaspaceDecoder>},
+    {"Replace", make_part<const Decoder, ReplaceDecoder>},
+    {"Sequence", make_part<const Decoder, DecoderSequence>},
+    {"Strip", make_part<const Decoder, StripDecoder>},
 };
 
 }  // namespace

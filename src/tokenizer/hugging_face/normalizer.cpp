@@ -143,25 +143,16 @@ class NormalizerSequence : public Normalizer {
   std::string place_;
 };
 
-template <typename Kind>
-MadeNormalizer make_normalizer(const JsonPart& part) {
-  return std::make_unique<Kind>(part);
-}
-
-struct NormalizerEntry {
-  const char* type;
-  MadeNormalizer (*read)(const JsonPart&);
-};
-constexpr NormalizerEntry kNormalizers[] = {
-    {"Lowercase", make_normalizer<LowercaseNormalizer>},
+constexpr PartKind<MadeNormalizer> kNormalizers[] = {
+    {"Lowercase", make_part<const Normalizer, LowercaseNormalizer>},
     {"NFC", unicode_form<icu::Normalizer2::getNFCInstance>},
     {"NFD", unicode_form<icu::Normalizer2::getNFDInstance>},
     {"NFKC", unicode_form<icu::Normalizer2::getNFKCInstance>},
     {"NFKD", unicode_form<icu::Normalizer2::getNFKDInstance>},
-    {"Prepend", make_normalizer<PrependNormalizer>},
-    {"Replace", make_normalizer<ReplaceNormalizer>},
-    {"Sequence", make_normalizer<NormalizerSequence>},
-    {"Strip", make_normalizer<StripNormalizer>},
+    {"Prepend", make_part<const Normalizer, PrependNormalizer>},
+    {"Replace", make_part<const Normalizer, ReplaceNormalizer>},
+    {"Sequence", make_part<const Normalizer, NormalizerSequence>},
+    {"Strip", make_part<const Normalizer, StripNormalizer>},
 };
 
 }  // namespace

@@ -56,11 +56,7 @@ AroundText read_sequence(const JsonPart& part) {
   return around;
 }
 
-struct PostProcessorEntry {
-  const char* type;
-  AroundText (*read)(const JsonPart&);
-};
-constexpr PostProcessorEntry kPostProcessors[] = {
+constexpr PartKind<AroundText> kPostProcessors[] = {
     {"BertProcessing", read_pair}, {"ByteLevel", read_nothing},           {"RobertaProcessing", read_pair},
     {"Sequence", read_sequence},   {"TemplateProcessing", read_template},
 };

@@ -242,25 +242,16 @@ class PreTokenizerSequence : public PreTokenizer {
   std::vector<MadePreTokenizer> parts_;
 };
 
-template <typename Kind>
-MadePreTokenizer make_pre_tokenizer(const JsonPart& part) {
-  return std::make_unique<Kind>(part);
-}
-
-struct PreTokenizerEntry {
-  const char* type;
-  MadePreTokenizer (*read)(const JsonPart&);
-};
-constexpr PreTokenizerEntry kPreTokenizers[] = {
-    {"ByteLevel", make_pre_tokenizer<ByteLevelPreTokenizer>},
-    {"CharDelimiterSplit", make_pre_tokenizer<DelimiterPreTokenizer>},
-    {"Digits", make_pre_tokenizer<DigitsPreTokenizer>},
-    {"Metaspace", make_pre_tokenizer<MetaspacePreTokenizer>},
-    {"Punctuation", make_pre_tokenizer<PunctuationPreTokenizer>},
-    {"Sequence", make_pre_tokenizer<PreTokenizerSequence>},
-    {"Split", make_pre_tokenizer<SplitPreTokenizer>},
-    {"Whitespace", make_pre_tokenizer<WhitespacePreTokenizer>},
-    {"WhitespaceSplit", make_pre_tokenizer<WhitespaceSplitPreTokenizer>},
+constexpr PartKind<MadePreTokenizer> kPreTokenizers[] = {
+    {"ByteLevel", make_part<PreTokenizer, ByteLevelPreTokenizer>},
+    {"CharDelimiterSplit", make_part<PreTokenizer, DelimiterPreTokenizer>},
+    {"Digits", make_part<PreTokenizer, DigitsPreTokenizer>},
+    {"Metaspace", make_part<PreTokenizer, MetaspacePreTokenizer>},
+    {"Punctuation", make_part<PreTokenizer, PunctuationPreTokenizer>},
+    {"Sequence", make_part<PreTokenizer, PreTokenizerSequence>},
+    {"Split", make_part<PreTokenizer, SplitPreTokenizer>},
+    {"Whitespace", make_part<PreTokenizer, WhitespacePreTokenizer>},
+    {"WhitespaceSplit", make_part<PreTokenizer, WhitespaceSplitPreTokenizer>},
 };
 
 }  // namespace

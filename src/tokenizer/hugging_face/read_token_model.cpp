@@ -2,22 +2,14 @@
 #include "tokenizer/hugging_face/read_token_model.h"
 
 #include "tokenizer/hugging_face/byte_pair_model.h"
+#include "tokenizer/hugging_face/read_kind.h"
 #include "tokenizer/hugging_face/unigram_model.h"
 
 namespace shiftron {
 namespace {
 
-template <typename Kind>
-std::unique_ptr<const TokenModel> make_token_model(const JsonPart& part, const TokenModelOptions& options) {
-  return std::make_unique<Kind>(part, options);
-}
-
-struct TokenModelEntry {
-  const char* type;
-  std::unique_ptr<const TokenModel> (*read)(const JsonPart&, const TokenModelOptions&);
-};
-constexpr TokenModelEntry kModels[] = {{"BPE", make_token_model<BytePairModel>},
-                                       {"Unigram", make_token_model<UnigramModel>}};
+constexpr PartKind<std::unique_ptr<const TokenModel>, TokenModelOptions> kModels[] = {
+    {"BPE", make_part<const TokenModel, BytePairModel>}, {"Unigram", make_part<const TokenModel, UnigramModel>}};
 
 }  // namespace
 
@@ -25,10 +17,7 @@ std::unique_ptr<const TokenModel> read_token_model(const JsonPart& part, const T
   // Old files do not state the type.
   std::string type = part["type"].text_or("");
   if (type.empty()) type = part["merges"].is_null() ? "Unigram" : "BPE";
-  for (const TokenModelEntry& kind : kModels) {
-    if (type == kind.type) return kind.read(part, options);
-  }
-  part.refuse("the type ", printable(type), " is not supported; these are: BPE, Unigram");
+  return read_kind(kModels, part, type, options);
 }
 
 }  // namespace shiftron
