@@ -1,5 +1,5 @@
-// A scanner of JSON, written for this because a library's parser either refuses a whole line for what stands in a key
-// that nobody asks for, or refuses bytes that are not UTF-8.
+// A scanner of JSON, written for this because a library's parser either refuses a whole line for the value of
+// a key that is not asked for, or refuses bytes that are not UTF-8.
 #include "data/json_line.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/foreign_text.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
 namespace {
@@ -35,23 +36,6 @@ size_t find_special(std::string_view text, size_t at) {
   }
   while (at < text.size() && text[at] != '"' && text[at] != '\\' && static_cast<uint8_t>(text[at]) >= 0x20) ++at;
   return at;
-}
-
-void append_utf8(std::string& text, uint32_t code) {
-  const auto put = [&](uint32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) {
-    put(0xC0 | code >> 6);
-  } else {
-    if (code < 0x10000) {
-      put(0xE0 | code >> 12);
-    } else {
-      put(0xF0 | code >> 18);
-      put(0x80 | (code >> 12 & 0x3F));
-    }
-    put(0x80 | (code >> 6 & 0x3F));
-  }
-  put(0x80 | (code & 0x3F));
 }
 
 // The number in the four hexadecimal digits at `at`; nothing if they are not all there.
@@ -188,7 +172,7 @@ std::string JsonLine::decoded_key(std::string_view key) const {
   uint64_t replaced = 0;
   try {
     append_unescaped(text, key, replaced);
-  } catch (const Error&) {  // a bad escape, in a key that nobody asks for
+  } catch (const Error&) {  // a bad escape, in a key that is not asked for
     return std::string(key);
   }
   return text;

@@ -10,7 +10,7 @@
 namespace shiftron {
 
 // The members of the object in a line. Values are checked only as far as needed to find where they end, so a key that
-// nobody asks for may hold NaN, Infinity, unpaired surrogates, control characters or bytes that are not UTF-8. Refers
+// is not asked for may hold NaN, Infinity, unpaired surrogates, control characters or bytes that are not UTF-8. Refers
 // to the line.
 class JsonLine {
  public:

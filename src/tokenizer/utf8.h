@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "core/foreign_text.h"
@@ -18,6 +19,7 @@ inline size_t byte_order_mark(std::string_view text) {
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 bool is_utf8(std::string_view text);
+void append_utf8(std::string& text, char32_t code_point);
 // Bytes at the end of `text` that begin a character and do not finish it: 0 to 3.
 size_t unfinished_bytes(std::string_view text);
 // Number of bytes that no text has: NUL, and those that belong to no character.

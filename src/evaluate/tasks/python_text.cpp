@@ -88,24 +88,7 @@ std::u32string code_points(std::string_view text) {
 std::string utf8(std::u32string_view text) {
   std::string bytes;
   bytes.reserve(text.size());
-  for (const char32_t c : text) {
-    const auto more = [&](int shift) { bytes += static_cast<char>(0x80 | ((c >> shift) & 0x3F)); };
-    if (c < 0x80) {
-      bytes += static_cast<char>(c);
-    } else if (c < 0x800) {
-      bytes += static_cast<char>(0xC0 | (c >> 6));
-      more(0);
-    } else if (c < 0x10000) {
-      bytes += static_cast<char>(0xE0 | (c >> 12));
-      more(6);
-      more(0);
-    } else {
-      bytes += static_cast<char>(0xF0 | (c >> 18));
-      more(12);
-      more(6);
-      more(0);
-    }
-  }
+  for (const char32_t c : text) append_utf8(bytes, c);
   return bytes;
 }
 

@@ -9,23 +9,6 @@ CodePoint last_code_point(std::string_view text) {
   return first_code_point(text.substr(at));
 }
 
-void append_utf8(std::string& text, char32_t code_point) {
-  const auto add = [&](uint32_t byte) { text += static_cast<char>(byte); };
-  if (code_point < 0x80) return add(code_point);
-  if (code_point < 0x800) {
-    add(0xC0 | code_point >> 6);
-  } else {
-    if (code_point < 0x10000) {
-      add(0xE0 | code_point >> 12);
-    } else {
-      add(0xF0 | code_point >> 18);
-      add(0x80 | (code_point >> 12 & 0x3F));
-    }
-    add(0x80 | (code_point >> 6 & 0x3F));
-  }
-  add(0x80 | (code_point & 0x3F));
-}
-
 std::string utf8_of(char32_t code_point) {
   std::string text;
   append_utf8(text, code_point);

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "tokenizer/utf8.h"
+
 namespace shiftron {
 
 struct CodePoint {
@@ -24,7 +26,6 @@ inline CodePoint first_code_point(std::string_view text) {
 // The last one.
 CodePoint last_code_point(std::string_view text);
 
-void append_utf8(std::string& text, char32_t code_point);
 std::string utf8_of(char32_t code_point);
 
 }  // namespace shiftron
