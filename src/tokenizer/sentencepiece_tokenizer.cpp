@@ -165,6 +165,8 @@ void SentencePieceTokenizer::apply(const TokenizerSettings& settings, const std:
   for (const int32_t id : {settings_.end_of_document, settings_.beginning_of_document}) {
     if (id >= 0 && !is_control(id)) throw_bad_input(name(), ": token ", id, " is not one of its control tokens");
   }
+  const int32_t end = processor_->eos_id();
+  file_states_settings_ = is_control(end) && settings_ == TokenizerSettings{.end_of_document = end};
 }
 
 void SentencePieceTokenizer::check_keeps_text(const std::string& advice) const {

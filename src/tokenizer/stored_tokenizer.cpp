@@ -1,25 +1,11 @@
-// Leaves out settings that a SentencePiece model states itself, so that older versions can read what holds it.
+// Leaves out settings that the file states itself, so that older versions can read what holds it.
 #include "tokenizer/stored_tokenizer.h"
 
 #include "core/check.h"
-#include "core/system_error.h"
 #include "tokenizer/load_tokenizer.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron {
-namespace {
-
-bool states_all_itself(const Tokenizer& tokenizer) {
-  if (tokenizer.file().name != kSentencePieceFile) return false;
-  try {
-    return make_tokenizer(tokenizer.file(), {}, tokenizer.name())->settings() == tokenizer.settings();
-  } catch (const Error& error) {  // it does not state what ends a document
-    rethrow_system_error(error);
-    return false;
-  }
-}
-
-}  // namespace
 
 bool is_of_first_versions(const std::string& file_name, const TokenizerSettings& settings) {
   return file_name == kSentencePieceFile && settings == TokenizerSettings{};
@@ -27,7 +13,7 @@ bool is_of_first_versions(const std::string& file_name, const TokenizerSettings&
 
 StoredTokenizer stored_form(const Tokenizer& tokenizer) {
   return {.file = tokenizer.file(),
-          .settings = states_all_itself(tokenizer) ? TokenizerSettings{} : tokenizer.settings()};
+          .settings = tokenizer.file_states_settings() ? TokenizerSettings{} : tokenizer.settings()};
 }
 
 std::string words_of(const TokenizerSettings& settings, int32_t end_of_document) {

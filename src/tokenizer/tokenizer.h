@@ -63,6 +63,8 @@ class Tokenizer {
   int32_t end_of_document() const { return settings_.end_of_document; }
   int32_t beginning_of_document() const { return settings_.beginning_of_document; }  // -1 = none
   const TokenizerSettings& settings() const { return settings_; }  // with what the file states filled in
+  // Whether make_tokenizer() with the file alone gives these settings.
+  bool file_states_settings() const { return file_states_settings_; }
   const TokenizerFile& file() const { return file_; }
   const std::string& name() const { return name_; }  // of the file that it came from, for messages
   const std::string& hash() const { return hash_; }  // XXH3-128 of file().bytes, hexadecimal
@@ -80,6 +82,7 @@ class Tokenizer {
   std::vector<std::string> texts_;  // per id
   std::vector<bool> is_special_;    // likewise
   TokenizerSettings settings_;
+  bool file_states_settings_ = false;
 
  private:
   TokenizerFile file_;
