@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <ios>
 #include <memory>
 #include <optional>
@@ -27,21 +26,8 @@
 namespace shiftron {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr uint64_t kTextOfThread = uint64_t{4} << 20;  // of documents that wait, for each thread
 constexpr uint64_t kBatch = uint64_t{64} << 10;        // bytes of documents that a thread takes at once, approximately
-
-std::string names_of_inputs(const std::vector<std::string>& inputs) {
-  constexpr size_t kMostNames = 20;
-  std::string names;
-  for (size_t i = 0; i < std::min(inputs.size(), kMostNames); ++i) {
-    if (i > 0) names += ' ';
-    names += is_stdin(inputs[i]) ? "stdin" : printable(fs::path(inputs[i]).filename().string());
-  }
-  if (inputs.size() > kMostNames) names += " and " + std::to_string(inputs.size() - kMostNames) + " more";
-  return names;
-}
 
 DocumentFormat format_of(const BuildOptions& options) {
   return {options.document_separator, options.text_key};
@@ -268,7 +254,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   if (!options.ids || !options.tokenizer.empty()) {
     tokenizer = options.stored_tokenizer ? make_tokenizer(*options.stored_tokenizer, options.tokenizer)
                                          : load_tokenizer(options.tokenizer, options.tokenizer_choice);
-    vocabulary = {tokenizer->vocab_size(), tokenizer->end_of_document(), stored_form(*tokenizer)};
+    vocabulary = vocabulary_of(*tokenizer);
   }
   std::optional<ChatEncoder> chat;
   if (!options.chat_template.empty()) chat.emplace(chat_template_of(options.chat_template), *tokenizer);

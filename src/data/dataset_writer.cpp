@@ -212,6 +212,10 @@ bool is_within(const TokenVocabulary& vocabulary, int32_t token) {
 
 }  // namespace
 
+TokenVocabulary vocabulary_of(const Tokenizer& tokenizer) {
+  return {tokenizer.vocab_size(), tokenizer.end_of_document(), stored_form(tokenizer)};
+}
+
 void refuse_foreign_ids(const std::vector<int32_t>& ids, const TokenVocabulary& vocabulary, const std::string& where) {
   const std::string place = where.empty() ? "" : where + ": ";
   for (size_t i = 0; i < ids.size(); ++i) {

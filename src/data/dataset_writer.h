@@ -31,6 +31,7 @@ struct TokenVocabulary {
   int32_t end_of_document = 0;
   StoredTokenizer tokenizer{};
 };
+TokenVocabulary vocabulary_of(const Tokenizer& tokenizer);
 
 // One document, without its end-of-document token, which the writer appends.
 struct TokenDocument {

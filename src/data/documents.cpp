@@ -206,6 +206,17 @@ std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths) {
   return inputs;
 }
 
+std::string names_of_inputs(const std::vector<std::string>& paths) {
+  constexpr size_t kMostNames = 20;
+  std::string names;
+  for (size_t i = 0; i < std::min(paths.size(), kMostNames); ++i) {
+    if (i > 0) names += ' ';
+    names += is_stdin(paths[i]) ? "stdin" : printable(std::filesystem::path(paths[i]).filename().string());
+  }
+  if (paths.size() > kMostNames) names += " and " + std::to_string(paths.size() - kMostNames) + " more";
+  return names;
+}
+
 bool has_kind(const std::vector<InputFile>& files, InputKind kind) {
   return std::ranges::find(files, kind, &InputFile::kind) != files.end();
 }

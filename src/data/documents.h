@@ -45,6 +45,10 @@ std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths);
 // The same for one file that its reader cannot unpack: refuses pipes and packed files too, and says how to unpack them.
 InputKind kind_of_file(const std::string& path);
 
+// The names of the first files without their folders, and the number of the others: for a dataset's description and
+// messages.
+std::string names_of_inputs(const std::vector<std::string>& paths);
+
 bool has_kind(const std::vector<InputFile>& files, InputKind kind);
 
 // Throws Error(bad_input) if `format` has a setting that applies to no file of `files`.

@@ -2,15 +2,14 @@
 #include "data/token_files/import.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <ios>
 #include <sstream>
 #include <utility>
 
 #include "core/check.h"
 #include "core/file.h"
-#include "core/foreign_text.h"
 #include "core/hash.h"
+#include "data/documents.h"
 #include "data/token_files/format.h"
 #include "data/token_files/npy.h"
 #include "tokenizer/load_tokenizer.h"
@@ -36,13 +35,9 @@ std::vector<TokenFile> open_token_files(const TokenImport& options) {
 }
 
 std::string names_of_files(const std::vector<TokenFile>& files) {
-  constexpr size_t kMostNames = 20;
-  std::string names;
-  for (size_t i = 0; i < std::min(files.size(), kMostNames); ++i) {
-    names += (i > 0 ? " " : "") + printable(std::filesystem::path(files[i].path).filename().string());
-  }
-  if (files.size() > kMostNames) names += " and " + std::to_string(files.size() - kMostNames) + " more";
-  return names;
+  std::vector<std::string> paths;
+  for (const TokenFile& file : files) paths.push_back(file.path);
+  return names_of_inputs(paths);
 }
 
 uint64_t bytes_of_files(const std::vector<TokenFile>& files) {
@@ -75,7 +70,7 @@ TokenVocabulary read_vocabulary(const TokenImport& options, std::vector<int32_t>
   for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
     bytes_of_ids.push_back(static_cast<int32_t>(tokenizer->bytes_of(id)));
   }
-  return {tokenizer->vocab_size(), tokenizer->end_of_document(), stored_form(*tokenizer)};
+  return vocabulary_of(*tokenizer);
 }
 
 // Packing, shuffling and parts need each document as a whole.
