@@ -240,9 +240,10 @@ void print_lengths(const DocumentLengths& lengths) {
 // Without a tokenizer, the ids.
 nlohmann::ordered_json samples_json(Dataset& dataset, int64_t count) {
   constexpr int64_t kMostTokens = 128;
+  auto list = nlohmann::ordered_json::array();
+  if (count == 0) return list;
   std::unique_ptr<const Tokenizer> tokenizer;
   if (dataset.tokenizer().is_there()) tokenizer = make_tokenizer(dataset.tokenizer(), dataset.directory());
-  auto list = nlohmann::ordered_json::array();
   for (const DocumentSample& sample : sample_documents(dataset, count, kMostTokens)) {
     list.push_back({{"document", sample.number}, {"tokens", sample.length}});
     list.back()["is_whole"] = sample.length - 1 <= std::ssize(sample.tokens);
