@@ -214,11 +214,10 @@ void run_prompts(const CommandLine& line, const CheckpointModel& model, HostComm
   TokenVocabulary vocabulary;
   std::unique_ptr<const Tokenizer> tokenizer;
   run_on_all_ranks(world, [&] {
-    if (!line.has("ids") || usable_tokenizer(model.content.tokenizer, model.directory) != nullptr)
-      tokenizer = tokenizer_of(model);
+    tokenizer = line.has("ids") ? usable_tokenizer(model.content.tokenizer, model.directory) : tokenizer_of(model);
     std::optional<int32_t> end;
     if (line.has("end-of-document")) end = static_cast<int32_t>(line.integer("end-of-document"));
-    vocabulary = vocabulary_of_ids(model, end);
+    vocabulary = vocabulary_of_ids(model, tokenizer.get(), end);
   });
   const Tokenizer* const texts = tokenizer.get();
   run_on_first_rank(world, [&] { refuse_output(line); });

@@ -27,13 +27,17 @@ std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::st
                              ", so it belongs to another model");
 }
 
+void require_vocab(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
+  if (const std::string fault = vocab_fault(tokenizer, vocab, name); !fault.empty()) {
+    throw_bad_input(fault, "; train with model.vocab=", tokenizer.vocab_size(),
+                    " or more, on a dataset that `shiftron data verify` accepts");
+  }
+}
+
 std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const StoredTokenizer& stored,
                                                      const std::string& name) {
   std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(stored, name);
-  if (const std::string fault = vocab_fault(*tokenizer, vocab, name); !fault.empty()) {
-    throw_bad_input(fault, "; train with model.vocab=", tokenizer->vocab_size(),
-                    " or more, on a dataset that `shiftron data verify` accepts");
-  }
+  require_vocab(*tokenizer, vocab, name);
   return tokenizer;
 }
 

@@ -28,6 +28,8 @@ CheckpointModel open_checkpoint(const std::string& directory);
 // Why the tokenizer does not fit a model with `vocab` tokens (it has more); "" if it fits. The text calls it `name`.
 std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::string& name);
 
+// Throws Error(bad_input) if vocab_fault() has one.
+void require_vocab(const Tokenizer& tokenizer, int64_t vocab, const std::string& name);
 // The tokenizer, which messages call `name`. Throws Error(bad_input) if it has more than `vocab` tokens.
 std::unique_ptr<const Tokenizer> tokenizer_for_vocab(int64_t vocab, const StoredTokenizer& stored,
                                                      const std::string& name);

@@ -32,12 +32,17 @@ std::optional<int32_t> known_end_of_document(const CheckpointModel& model) {
 }  // namespace
 
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document) {
-  if (usable_tokenizer(model.content.tokenizer, model.directory)) {
+  return vocabulary_of_ids(model, usable_tokenizer(model.content.tokenizer, model.directory).get(), end_of_document);
+}
+
+TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, const Tokenizer* tokenizer,
+                                  std::optional<int32_t> end_of_document) {
+  if (tokenizer != nullptr) {
     if (end_of_document) {
       throw_bad_input("--end-of-document ", *end_of_document, " is not needed, because the tokenizer of ",
                       model.directory, " defines it; omit it");
     }
-    const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(model);
+    require_vocab(*tokenizer, model.config.model.vocab, tokenizer_path(model));
     return {tokenizer->vocab_size(), tokenizer->end_of_document(), model.content.tokenizer};
   }
   if (!end_of_document) end_of_document = known_end_of_document(model);

@@ -18,6 +18,9 @@ constexpr const char* kStdin = "-";  // in place of a file of prompts
 // Error(bad_input) if `end_of_document` is missing, outside the model's vocabulary, or given in addition to a
 // tokenizer.
 TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<int32_t> end_of_document);
+// The same with the model's tokenizer, which has been made already; null if it has none that is usable.
+TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, const Tokenizer* tokenizer,
+                                  std::optional<int32_t> end_of_document);
 
 // Texts: each line of a text file or of stdin ("-"), or {"prompt": "…"} on each line of a JSONL file. Blank lines are
 // skipped. Throws Error(bad_input), with file and line, if a line has no prompt; also if the file has none.
