@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMost = uint64_t{1} << 62;  // of any size: sums of two still fit
+constexpr uint64_t kLargestSize = uint64_t{1} << 62;  // of any size: sums of two still fit
 constexpr size_t kLongestName = 512;
 constexpr size_t kLongestText = size_t{16} << 20;
 const std::string kHashBegin = "{\"xxh3_128\":\"";
@@ -58,15 +58,15 @@ Shape read_shape(const JsonFields& fields, const char* key, uint64_t least, int 
                          (dims == 0 ? "1 to " + std::to_string(kMaxDims) : std::to_string(dims)));
   }
   Shape shape;
-  for (const json& value : list) shape.append(static_cast<int64_t>(fields.number_of(value, key, least, kMost)));
+  for (const json& value : list) shape.append(static_cast<int64_t>(fields.number_of(value, key, least, kLargestSize)));
   return shape;
 }
 
-// bytes = count · size; false if that exceeds kMost.
+// bytes = count · size; false if that exceeds kLargestSize.
 bool checked_bytes(const Shape& shape, DType dtype, uint64_t& bytes) {
   bytes = static_cast<uint64_t>(size_of(dtype));
   for (int dim = 0; dim < shape.dims(); ++dim) {
-    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(shape[dim]), &bytes) || bytes > kMost) return false;
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(shape[dim]), &bytes) || bytes > kLargestSize) return false;
   }
   return true;
 }
@@ -98,7 +98,7 @@ ManifestFile read_file_entry(const json& value, const std::string& source, size_
   ManifestFile file;
   file.name = fields.text("name", kLongestName);
   if (!is_plain_name(file.name)) fields.fail("name", "may hold only letters, digits, '.', '_' and '-'");
-  file.bytes = fields.number("bytes", 0, kMost);
+  file.bytes = fields.number("bytes", 0, kLargestSize);
   const std::string& digits = fields.text("xxh3_128", kHashDigits);
   if (digits.size() != kHashDigits || !parse_hex64(std::string_view(digits).substr(0, 16), file.hash.high) ||
       !parse_hex64(std::string_view(digits).substr(16), file.hash.low)) {
@@ -129,7 +129,7 @@ ManifestBox read_box(const json& value, const std::string& source, size_t index,
   if (fields.text("dataset", 2 * kLongestName) != manifest.dataset(box)) {
     fields.fail("dataset", "must be " + manifest.dataset(box));
   }
-  box.byte_offset = fields.number("byte_offset", 0, kMost);
+  box.byte_offset = fields.number("byte_offset", 0, kLargestSize);
   if (box.byte_offset + box.bytes > file.bytes) {
     fields.fail("byte_offset", "is " + std::to_string(box.byte_offset) + ": " + tensor.path() +
                                    " ends after the end of " + file.name + ", which has " + std::to_string(file.bytes) +

@@ -185,7 +185,7 @@ MinJobAge=600
 
     def say(self, *command, check=True):
         """Stdout of one of Slurm's commands."""
-        answer = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=300, check=False)
         if check and answer.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}: {answer.stderr.strip()}")
         return answer.stdout.strip()
