@@ -3,9 +3,9 @@
 
     launch/install-deps --interchange; benchmarks/data_vs_python.py      (on the quick start's corpus; --input FILE… for another text)
 
-One tokenizer of type bpe is trained; the package tokenizers reads its export. Whole commands take turns, each from its start to
-tokens on the disk: `shiftron data build`, which also shuffles and hashes, and benchmarks/python_tokens.py. All use the same number of
-threads; then one. Fails if the token counts differ.
+One tokenizer is trained: of kind bpe, whose export the package tokenizers reads, or of kind byte-bpe, which sentencepiece cannot read.
+Whole commands take turns, each from its start to tokens on the disk: `shiftron data build`, which also shuffles and hashes, and
+benchmarks/python_tokens.py. All use the same number of threads; then one. Fails if the token counts differ.
 """
 import argparse
 import json
@@ -31,12 +31,21 @@ def timed(command):
     return printed, seconds, after.children_user + after.children_system - usage.children_user - usage.children_system
 
 
-def sides(model, exported, threads, inputs, folder):
+def sides(files, threads, inputs, folder):
+    """Name → command. `files`: the tokenizer of each side."""
     python = [PYTHON, ROOT / "benchmarks" / "python_tokens.py"]
-    return {"shiftron": [PROGRAM, "data", "build", "--input", *inputs, "--tokenizer", model, "--threads", threads, "--output", folder / "out",
-                         "--json"],
-            "sentencepiece": [*python, "sentencepiece", model, threads, folder / "out", *inputs],
-            "tokenizers": [*python, "tokenizers", exported, threads, folder / "out", *inputs]}
+    return {side: [PROGRAM, "data", "build", "--input", *inputs, "--tokenizer", file, "--threads", threads, "--output", folder / "out", "--json"]
+            if side == "shiftron" else [*python, side, file, threads, folder / "out", *inputs] for side, file in files.items()}
+
+
+def trained(kind, vocab, inputs, folder):
+    """The tokenizer of each side."""
+    model = folder / ("tokenizer.json" if kind == "byte-bpe" else "tokenizer.model")
+    must(PROGRAM, "tokenizer", "train", "--kind", kind, "--input", *inputs, "--vocab", vocab, "--output", model)
+    if kind == "byte-bpe":
+        return {"shiftron": model, "tokenizers": model}
+    exported_step(PROGRAM, [ROOT / "configs" / "toy.conf"], vocab, model, inputs, folder)
+    return {"shiftron": model, "sentencepiece": model, "tokenizers": folder / "export" / "tokenizer.json"}
 
 
 def measure(commands, folder, rounds):
@@ -64,6 +73,8 @@ def measure(commands, folder, rounds):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=pathlib.Path, nargs="+", help="JSONL with the key text; default: the quick start's corpus")
+    parser.add_argument("--kind", choices=["bpe", "byte-bpe"], default="bpe", help="of the tokenizer")
+    parser.add_argument("--text", default="", metavar="NAME", help="what the text is, for the table: Chinese, C headers")
     parser.add_argument("--vocab", type=int, choices=range(300, 65537), metavar="300 to 65536", default=32000)
     parser.add_argument("--threads", type=at_least(1), default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=at_least(1), default=10)
@@ -80,15 +91,13 @@ def compare(arguments, folder):
     if not arguments.input:
         must(ROOT / "launch" / "corpus", folder / "corpus")
     inputs = arguments.input or sorted((folder / "corpus" / "train").glob("*.jsonl"))
-    model = folder / "tokenizer.model"
     print(f"training a tokenizer of {arguments.vocab} tokens", file=sys.stderr, flush=True)
-    must(PROGRAM, "tokenizer", "train", "--input", *inputs, "--vocab", arguments.vocab, "--output", model)
-    exported_step(PROGRAM, [ROOT / "configs" / "toy.conf"], arguments.vocab, model, inputs, folder)
+    files = trained(arguments.kind, arguments.vocab, inputs, folder)
     if not arguments.busy:
         wait_until_quiet(arguments.wait)
     results, versions = {}, {}
     for threads in dict.fromkeys((arguments.threads, 1)):
-        results[str(threads)], found = measure(sides(model, folder / "export" / "tokenizer.json", threads, inputs, folder), folder, arguments.rounds)
+        results[str(threads)], found = measure(sides(files, threads, inputs, folder), folder, arguments.rounds)
         versions |= found
         for name, rate in results[str(threads)]["best"].items():
             print(f"{threads} threads, {name:14} {rate / 1e6:6.2f} MB/s of text")
@@ -104,8 +113,9 @@ def main():
         return
     cores = max(result["other_cores"] for result in results.values())
     command = command_text(["benchmarks/data_vs_python.py", *sys.argv[1:]])
-    keep("data-vs-python", "data_vs_python", command, cores, {"model": f"bpe, {arguments.vocab} tokens", "vocab": arguments.vocab, "result": results},
-         versions)
+    model = ", ".join(filter(None, (arguments.kind, f"{arguments.vocab} tokens", arguments.text)))
+    parts = ["data-vs-python", *([] if arguments.kind == "bpe" else [arguments.kind]), *arguments.text.split()]
+    keep("-".join(parts), "data_vs_python", command, cores, {"model": model, "vocab": arguments.vocab, "result": results}, versions)
 
 
 if __name__ == "__main__":

@@ -471,6 +471,24 @@ def tokens_lines(results):
     yield from provenance(kept)
 
 
+def import_lines(results):
+    kept = results.of("import_vs_copy")
+    if not kept:
+        return
+    yield "## Token files: import and reading"
+    yield ""
+    yield ("`shiftron data import`, which checks every token, hashes and syncs, and `cp` with `sync` take turns; medians. Then one thread reads "
+           "training samples of the dataset in shuffled order, from the page cache.")
+    yield ""
+    rows = []
+    for result in kept:
+        data = result["result"]
+        rows.append([result["model"], result["machine_name"], f"{data['rates']['shiftron'] / 1e9:.2f} GB/s", f"{data['rates']['cp'] / 1e9:.2f} GB/s",
+                     f"{data['ratio']:.2f}", f"{data['read']['tokens_per_second'] / 1e6:.0f} M tokens/s"])
+    yield from table(["file", "machine", "import", "cp", "share", "samples"], rows)
+    yield from provenance(kept)
+
+
 def kernel_lines(results):
     kept = results.of("kernels_benchmark")
     if not kept:
@@ -626,9 +644,10 @@ def page_checkpoints(results):
 
 
 def page_data(results):
-    rows = [([result], [threads, *(f"{data['best'][side] / 1e6:.1f} MB/s" for side in ("shiftron", "sentencepiece", "tokenizers"))])
+    rows = [([result], [result["model"], threads, *(f"{data['best'][side] / 1e6:.1f} MB/s" if side in data["best"] else "–"
+                                                    for side in ("shiftron", "sentencepiece", "tokenizers"))])
             for result in results.of("data_vs_python") for threads, data in result["result"].items()]
-    yield from page_table(["threads", "Shiftron", "sentencepiece", "tokenizers"], rows, "tokenizing-vs-python-packages")
+    yield from page_table(["tokenizer", "threads", "Shiftron", "sentencepiece", "tokenizers"], rows, "tokenizing-vs-python-packages")
 
 
 def page_evaluation(results):
@@ -664,7 +683,7 @@ def runs(results):
              "per measurement; do not edit either by hand. To repeat a measurement, run its command from the top of the repository on an otherwise "
              "idle machine.", ""]
     for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
-                    checkpoint_lines, checkpoint_comparison_lines, tokens_lines, harness_lines, kernel_lines, profile_lines):
+                    checkpoint_lines, checkpoint_comparison_lines, tokens_lines, import_lines, harness_lines, kernel_lines, profile_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/foreign_text.h"
 #include "core/hash.h"
+#include "tokenizer/python_space.h"
 
 namespace shiftron {
 namespace {
@@ -87,28 +88,10 @@ std::string template_in_json(const std::string& text, const std::string& path) {
   throw_bad_input(path, ": \"chat_template\" is neither a text nor a list with a template named \"default\"");
 }
 
-// Python's str.strip() and Jinja's trim: of ASCII, and the blanks of Latin-1.
+// Python's str.strip(), which is Jinja's trim too.
 std::string stripped(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n\r\v\f\x1C\x1D\x1E\x1F";
-  constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\xA8",
-                                        "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
-  const auto wide_blank = [&](std::string_view rest, bool at_end) -> size_t {
-    for (const std::string_view blank : kWide) {
-      if (at_end ? rest.ends_with(blank) : rest.starts_with(blank)) return blank.size();
-    }
-    const std::string_view three =
-        at_end ? rest.substr(rest.size() - std::min<size_t>(rest.size(), 3)) : rest.substr(0, 3);
-    const bool is_general =
-        three.size() == 3 && three.starts_with("\xE2\x80") && static_cast<uint8_t>(three[2]) <= 0x8A;
-    return is_general ? 3 : 0;  // U+2000 to U+200A
-  };
-  const auto count = [&](bool at_end) -> size_t {
-    if (text.empty()) return 0;
-    if (kBlanks.find(at_end ? text.back() : text.front()) != std::string_view::npos) return 1;
-    return wide_blank(text, at_end);
-  };
-  for (size_t size; (size = count(false)) > 0;) text.remove_prefix(size);
-  for (size_t size; (size = count(true)) > 0;) text.remove_suffix(size);
+  text.remove_prefix(python::leading_space(text));
+  text.remove_suffix(python::trailing_space(text));
   return std::string(text);
 }
 

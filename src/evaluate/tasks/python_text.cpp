@@ -37,35 +37,7 @@ std::unique_ptr<icu::RegexMatcher> matcher(const std::string& pattern, const icu
   return result;
 }
 
-// Bytes of white space at the beginning of `text`.
-size_t leading_space(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t bytes = utf8_length(text.substr(at));
-    if (bytes == 0 || !is_space(code_points(text.substr(at, bytes))[0])) break;
-    at += bytes;
-  }
-  return at;
-}
-
 }  // namespace
-
-size_t trailing_space(std::string_view text) {
-  size_t end = text.size();
-  while (end > 0) {
-    size_t begin = end - 1;
-    while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-    if (utf8_length(text.substr(begin, end - begin)) != end - begin) break;
-    if (!is_space(code_points(text.substr(begin, end - begin))[0])) break;
-    end = begin;
-  }
-  return text.size() - end;
-}
-
-bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
 
 std::u32string code_points(std::string_view text) {
   std::u32string result;

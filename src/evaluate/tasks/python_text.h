@@ -8,18 +8,14 @@
 #include <string_view>
 #include <vector>
 
-namespace shiftron::python {
+#include "tokenizer/python_space.h"
 
-// str.isspace of one character.
-bool is_space(char32_t character);
+namespace shiftron::python {
 
 std::u32string code_points(std::string_view text);
 std::string utf8(std::u32string_view text);
 // len(text)
 int64_t length(std::string_view text);
-
-// Bytes of white space at the end, which str.rstrip() removes.
-size_t trailing_space(std::string_view text);
 
 // str.strip(), and its halves.
 std::string strip(std::string_view text);
