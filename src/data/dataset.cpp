@@ -19,21 +19,23 @@ namespace {
 constexpr uint64_t kLargestTokenizer = uint64_t{1} << 30;
 constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` lists every fault)";
 
-// Widens raw tokens or targets; returns the largest. `not_counted`: the type's highest value becomes kNotCounted.
-template <typename T>
-uint32_t widen(const char* raw, int64_t count, bool not_counted, int32_t* values) {
+// Widens raw tokens or targets; returns the largest. With `has_uncounted` the type's highest value becomes kNotCounted.
+template <typename T, bool has_uncounted>
+uint32_t widen(const char* raw, int64_t count, int32_t* values) {
   uint32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {  // without branches, so that it becomes vector instructions
     T value;
     std::memcpy(&value, raw + static_cast<size_t>(i) * sizeof(T), sizeof(T));
-    if (not_counted && value == std::numeric_limits<T>::max()) {
-      values[i] = kNotCounted;
-      continue;
-    }
-    largest = std::max<uint32_t>(largest, value);
-    values[i] = static_cast<int32_t>(value);
+    const bool is_uncounted = has_uncounted && value == std::numeric_limits<T>::max();
+    largest = std::max<uint32_t>(largest, is_uncounted ? 0 : value);
+    values[i] = is_uncounted ? kNotCounted : static_cast<int32_t>(value);
   }
   return largest;
+}
+
+template <typename T>
+uint32_t widen(const char* raw, int64_t count, bool has_uncounted, int32_t* values) {
+  return has_uncounted ? widen<T, true>(raw, count, values) : widen<T, false>(raw, count, values);
 }
 
 bool is_there(const std::string& path) {

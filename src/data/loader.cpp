@@ -124,14 +124,14 @@ void Loader::Implementation::read_sample(const SampleLocation& location, int32_t
   const bool checked = is_checked(location.source, location.window);
   dataset.read(first - before, sequence_length + after + before, tokens.data() + 1 - before, checked);
   if (dataset.has_targets()) dataset.read_targets(first, sequence_length, targets, checked);
+  const int32_t* const current = tokens.data() + 1;
+  std::copy_n(current, sequence_length, ids);
+  for (int64_t row = 0; row < sequence_length; ++row) document_start[row] = current[row - 1] == end_of_document;
+  if (dataset.has_targets()) return;
+  std::copy_n(current + 1, sequence_length, targets);
+  if (!document_reset) return;
   for (int64_t row = 0; row < sequence_length; ++row) {
-    const int32_t previous = tokens[static_cast<size_t>(row)];
-    const int32_t current = tokens[static_cast<size_t>(row) + 1];
-    ids[row] = current;
-    document_start[row] = previous == end_of_document ? 1 : 0;
-    if (dataset.has_targets()) continue;
-    const bool counted = !(document_reset && current == end_of_document);
-    targets[row] = counted ? tokens[static_cast<size_t>(row) + 2] : kNotCounted;
+    targets[row] = current[row] == end_of_document ? kNotCounted : targets[row];
   }
 }
 
