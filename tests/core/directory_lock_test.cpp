@@ -142,6 +142,23 @@ TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {
   EXPECT_FALSE(fs::exists(scratch / ".lock/41"));
 }
 
+// Another process's file appears while this one waits: it steps back and closes the file that it had created.
+TEST(DirectoryLock, StepsBackFromAFileThatItHasNotChecked) {
+  const Scratch scratch;
+  { HoldingChild child(scratch.path()); }
+  const std::string of_the_dead = Scratch::read(scratch / ".lock/1");
+  lock_from_elsewhere(scratch.path(), "2");
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
+  const auto before = open_files();
+  const DirectoryLock lock(scratch.path(), "", [&](const std::string&) { scratch.write(".lock/9", of_the_dead); },
+                           {.touch = 0.05, .patience = 0.2});
+  EXPECT_TRUE(fs::exists(scratch / ".lock/10"));
+  EXPECT_FALSE(fs::exists(scratch / ".lock/3"));
+  EXPECT_EQ(open_files(), before + 1);
+}
+
 TEST(DirectoryLock, FromAnotherHostIsRefusedWhileItIsTouched) {
   const Scratch scratch;
   lock_from_elsewhere(scratch.path(), "7");

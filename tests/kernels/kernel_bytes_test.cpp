@@ -172,6 +172,23 @@ TEST_P(KernelBytes, AreWhatTheOperationMustMove) {
   EXPECT_GE(bytes, GetParam().least * kTokens) << "an operand is not charged";
 }
 
+// 2 · head_dim for each query head, each pair of a query and a key that is not later, and each product: two of forward,
+// five of backward.
+TEST(KernelOperations, OfAttentionAreThoseOfItsProducts) {
+  constexpr int64_t kLength = 1024;
+  Device device(DeviceKind::meta);
+  Stream& stream = device.stream;
+  const Tensor q = activation({kTokens, kHeads, kHeadDim}), k = activation({kTokens, kKvHeads, kHeadDim});
+  const Tensor start = planned(DType::int32, {kTokens}), log_sum_exp = precise({kHeads, kTokens});
+  const AttentionShape shape{.sequence_length = kLength};
+  const Tensor scratch = precise(attention_scratch(stream, q, k, shape));
+  attention_forward(stream, q, k, k, start, shape, q, log_sum_exp, scratch);
+  attention_backward(stream, q, q, k, k, q, log_sum_exp, start, shape, q, k, k, scratch);
+  constexpr int64_t kProduct = 2 * kHeadDim * kHeads * (kTokens / kLength) * (kLength * (kLength + 1) / 2);
+  EXPECT_EQ(device.ledger.kernels().at("attention_forward").operations, 2 * kProduct);
+  EXPECT_EQ(device.ledger.kernels().at("attention_backward").operations, 5 * kProduct);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, KernelBytes, ::testing::ValuesIn(all()), [](const auto& of) {
   std::string name = of.param.name;
   std::replace(name.begin(), name.end(), ' ', '_');

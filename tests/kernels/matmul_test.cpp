@@ -114,6 +114,8 @@ TEST(Matmul, FaultsNameTheValues) {
   });
   Device meta(DeviceKind::meta);
   expect_fault("x is on cpu, but the stream is on meta", [&] { matmul_forward(meta.stream, x, x, y); });
+  expect_fault("matmul_backward_weight: d_y is on cpu, but",
+               [&] { matmul_backward_weight(meta.stream, y, x, InOut(w)); });
   EXPECT_TRUE(device.ledger.kernels().empty());
 }
 

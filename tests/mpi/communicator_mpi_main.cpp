@@ -127,6 +127,17 @@ void run(const std::string& part, MpiSession& session, HostCommunicator& world) 
       std::vector<float> values(1000, 1.0f);
       world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
     }
+  } else if (part == "files") {  // while one rank waits for files, the others' deadlines do not pass
+    static Watchdog watchdog([](const Watchdog::Expiry& expiry) {  // outlives the session, which listens for it
+      std::cerr << "no file wait of another rank was heard of in section " << expiry.section << "\n";
+    });
+    session.listen_for_failures([](int, int) {}, watchdog);
+    const Watchdog::Section section = watchdog.enter("a barrier", {scaled(2)});
+    if (last) {
+      const Watchdog::Section wait = watchdog.enter_file_wait("reading", {scaled(60)});
+      std::this_thread::sleep_for(std::chrono::duration<double>(scaled(4)));
+    }
+    world.barrier();
   } else {
     throw_bad_input("no part named ", part);
   }

@@ -19,6 +19,8 @@ SKIPPED = {K.STATIC_ASSERT, K.ENUM_DECL, K.TYPE_REF, K.TEMPLATE_REF, K.NAMESPACE
            K.TYPEDEF_DECL}
 # A header that more sources include, also indirectly, is left out: a sample with one of its sites recompiles most tests.
 MOST_INCLUDERS = 12
+# Inputs of tests, which the self-test runs too: a mutant would only ask another question.
+INPUTS = {f"src/kernels/{name}.{suffix}" for name in ("all_cases", "kernel_cases", "kernel_call") for suffix in ("h", "cpp")}
 # libclang 14 has no std::source_location, so the emulator's barriers and shuffles would be invalid, and calls of them no sites.
 PLACE = """#include <source_location>
 #ifndef __cpp_lib_source_location
@@ -292,10 +294,11 @@ def plan(root, build, cuda):
     source of its name, otherwise to the first that includes it. As in the build, several sources of a folder are parsed together."""
     sources = {str(pathlib.Path(name).relative_to(root)): arguments for name, arguments in commands(build).items()
                if pathlib.Path(name).is_relative_to(root / "src") and is_cuda(name) == cuda}
+    sources = {name: arguments for name, arguments in sources.items() if name not in INPUTS}
     of = includes(root, cuda)
     suffix = ".cu" if cuda else ".cpp"
     jobs = {name: [name] for name in sorted(sources)}
-    for header in sorted(name for name in of if name.startswith("src/") and name.endswith(".h") and is_cuda(name) == cuda):
+    for header in sorted(name for name in of if name.startswith("src/") and name.endswith(".h") and is_cuda(name) == cuda and name not in INPUTS):
         includers = [name for name, seen in of.items() if header in seen and name.endswith(suffix)]
         mine = [name for name in sorted(includers) if name in sources]
         if mine and (cuda or len(includers) <= MOST_INCLUDERS):

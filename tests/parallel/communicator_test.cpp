@@ -158,6 +158,21 @@ TEST(Failure, ExceptionWakesAllWaiters) {
   }
 }
 
+TEST(Failure, WhatIsNoExceptionIsReportedToo) {
+  std::string text;
+  EXPECT_THROW(run_thread_ranks(2,
+                                [&](HostCommunicator& world) {
+                                  if (world.rank() == 1) throw 7;
+                                  try {
+                                    world.barrier();
+                                  } catch (const Error& error) {
+                                    text = error.what();
+                                  }
+                                }),
+               int);
+  EXPECT_NE(text.find("rank 1 failed: unknown exception"), std::string::npos) << text;
+}
+
 TEST(Failure, RankThatReturnsFailsItsWaiters) {
   for (const auto& [name, call] : kWaitingCalls) {
     SCOPED_TRACE(name);

@@ -146,6 +146,11 @@ TEST(RunReport, ScalarsAreEveryNumberOfALine) {
   EXPECT_EQ(scalars[5].second, 0.75);
 }
 
+// 0xe3069283 is CRC-32C's check value.
+TEST(TensorBoard, ChecksumsAreMaskedCrc32c) {
+  EXPECT_EQ(masked_crc32c("123456789"), (0xe3069283u >> 15 | 0xe3069283u << 17) + 0xa282ead8u);
+}
+
 std::vector<int64_t> steps_of(const std::string& path) {
   std::vector<int64_t> found;
   for_each_json_line(path, [&](const nlohmann::json& line) { found.push_back(line.at("step")); });

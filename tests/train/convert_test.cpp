@@ -210,6 +210,24 @@ TEST_F(Convert, AFailureAtAnyPointLeavesNothing) {
   }
 }
 
+// As if it was killed after the step got its name: the same command accepts that step, another one refuses it.
+TEST_F(Convert, OnlyTheSameCommandContinues) {
+  std::string request;
+  const auto convert = [&](const std::string& layout, DType precision) {
+    ConvertOptions options{.precision = precision, .drop_optimizer = true};
+    options.write.at_point = [&](const std::string& point) {
+      if (point == "committed") request = read_file(place("out") + "/made-for");
+    };
+    if (!request.empty()) write_file_durably(place("out") + "/made-for", request);
+    return to(layout, "out", options).was_there;
+  };
+  EXPECT_FALSE(convert("tp=2", DType::float32));
+  ASSERT_NE(request, "");
+  EXPECT_ERROR(convert("tp=2", DType::bfloat16), ExitCode::bad_input, "already exists");
+  EXPECT_ERROR(convert("pp=2", DType::float32), ExitCode::bad_input, "already exists");
+  EXPECT_TRUE(convert("tp=2", DType::float32));
+}
+
 // The disk that failed may not even list what lies there.
 TEST_F(Convert, AFailureIsToldWhereNothingCanBeLooked) {
   const std::string checkpoints = place("out") + "/checkpoints";
