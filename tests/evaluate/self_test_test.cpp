@@ -169,6 +169,19 @@ TEST(SelfTestRanks, AWrongOperationFailsAlone) {
   });
 }
 
+// In each of four rounds: a message received, one sent, and sums over two groups.
+TEST(SelfTestRanks, GroupsAtOnceAreCompared) {
+  run_thread_ranks(4, [](HostCommunicator& world) {
+    Ledger ledger;
+    Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
+    SelfTestReport report;
+    check_groups_at_once(stream, world, SelfTestSize::small, report);
+    EXPECT_THAT(names(report.checks), ElementsAre("groups at once float32"));
+    EXPECT_THAT(failed_names(report), IsEmpty());
+    EXPECT_EQ(report.checks.front().calls, 4 * 4);
+  });
+}
+
 TEST(SelfTest, PassesOnTheHostAndCountsAllRanks) {
   run_thread_ranks(2, [](HostCommunicator& world) {
     const SelfTestReport report = run_self_test({.size = SelfTestSize::small, .cases = few_cases()}, world);

@@ -275,6 +275,15 @@ TEST_F(TaskPrompts, an_item_is_left_out_of_its_own_examples) {
   EXPECT_EQ(task.items[2].requests[0].context, shot(3) + shot(11) + "item 2 a");
 }
 
+TEST_F(TaskPrompts, a_pool_of_copies_of_the_item_has_too_few_examples) {
+  const Json item = winogrande("item _.", "a", "b", "1"), other = winogrande("other _.", "a", "b", "1");
+  put("winogrande/validation.jsonl", jsonl({item}));
+  put("winogrande/train.jsonl", jsonl({item, item, item, other}));
+  EXPECT_ERROR(load_shots("winogrande", 2), ExitCode::bad_input, "2 examples are needed, but only 1 items of ");
+  put("winogrande/train.jsonl", jsonl({item, item, other, other}));
+  EXPECT_EQ(load_shots("winogrande", 2).items[0].requests[0].context, "other a .\n\nother a .\n\nitem a");
+}
+
 TEST_F(TaskPrompts, a_limit_counts_items_or_is_a_share) {
   std::vector<Json> items(7, Json{{"text", "a b"}});
   put("lambada_openai/test.jsonl", jsonl(items));

@@ -260,6 +260,10 @@ TEST_F(MegatronImports, WithoutGroupedQueriesEveryHeadHasKeys) {
   json config = least_config();
   config.update({{"group_query_attention", false}, {"num_query_groups", 1}});
   EXPECT_THAT(fault(tensors_, config), HasSubstr("num_key_value_heads 4"));  // the tensors have groups
+  json grouped = least_config();
+  grouped["group_query_attention"] = true;
+  write_tensors(in_, tensors_, grouped);
+  EXPECT_EQ(MegatronSource(in_).model().kv_heads, 2);
   const ModelConfig model = small_model(model_.shift, 4);
   MemorySource source(model);
   write_tensors(in_, megatron_tensors(source, model, {.name = "every_head", .kv_heads = 4}), config);
