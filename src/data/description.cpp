@@ -125,7 +125,35 @@ void read_third_version(const nlohmann::json& json, ShardHeader& header, const s
   settings.special_text = special.get<bool>();
 }
 
+nlohmann::ordered_json shard_json(const ShardRecord& shard, const ShardHeader& header) {
+  nlohmann::ordered_json json = {{"file", shard.file},
+                                 {"bytes", shard.bytes},
+                                 {"tokens", shard.tokens},
+                                 {"documents", shard.documents},
+                                 {"tokens_offset", shard.tokens_offset},
+                                 {"block_hash_offset", shard.block_hash_offset},
+                                 {"xxh3_128", shard.xxh3_128}};
+  if (!shard.block_hash_xxh3_128.empty()) json["block_hash_xxh3_128"] = shard.block_hash_xxh3_128;
+  if (header.has_targets) {
+    json.update({{"counted_targets", shard.counted_targets},
+                 {"targets_offset", shard.targets_offset},
+                 {"targets_block_hash_offset", shard.targets_block_hash_offset},
+                 {"targets_block_hash_xxh3_128", shard.targets_block_hash_xxh3_128}});
+  }
+  return json;
+}
+
 }  // namespace
+
+std::string shard_text(const ShardRecord& shard, const ShardHeader& header) {
+  return shard_json(shard, header).dump();
+}
+
+ShardRecord parse_shard(const std::string& text, const ShardHeader& header, const std::string& path) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (json.is_discarded()) throw_bad_input(path, " is damaged; give the command again to start over");
+  return parse_shard(json, header, path);
+}
 
 int64_t DatasetDescription::tokens() const {
   int64_t sum = 0;
@@ -168,24 +196,7 @@ std::string DatasetDescription::to_text() const {
   json["text_bytes"] = text_bytes;
   if (header.has_targets) json["counted_targets"] = counted_targets();
   json["shards"] = nlohmann::ordered_json::array();
-  for (const ShardRecord& shard : shards) {
-    json["shards"].push_back({{"file", shard.file},
-                              {"bytes", shard.bytes},
-                              {"tokens", shard.tokens},
-                              {"documents", shard.documents},
-                              {"tokens_offset", shard.tokens_offset},
-                              {"block_hash_offset", shard.block_hash_offset},
-                              {"xxh3_128", shard.xxh3_128}});
-    if (!shard.block_hash_xxh3_128.empty()) {
-      json["shards"].back()["block_hash_xxh3_128"] = shard.block_hash_xxh3_128;
-    }
-    if (header.has_targets) {
-      json["shards"].back().update({{"counted_targets", shard.counted_targets},
-                                    {"targets_offset", shard.targets_offset},
-                                    {"targets_block_hash_offset", shard.targets_block_hash_offset},
-                                    {"targets_block_hash_xxh3_128", shard.targets_block_hash_xxh3_128}});
-    }
-  }
+  for (const ShardRecord& shard : shards) json["shards"].push_back(shard_json(shard, header));
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
