@@ -17,6 +17,7 @@
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "cli/tokenizer_options.h"
+#include "cli/version.h"
 #include "core/check.h"
 #include "core/foreign_text.h"
 #include "core/log.h"
@@ -177,6 +178,9 @@ int build(const CommandLine& line) {
   build.document_separator = unescape(line.text("document-separator"));
   build.text_key = line.text("text-key");
   build.seed = static_cast<uint64_t>(line.integer("seed"));
+  build.program = version_text();
+  build.program.resize(build.program.find("\nbackends"));
+  std::ranges::replace(build.program, '\n', ' ');
   ignore_write_signals();
   build_dataset(build, {}, [&](const BuildResult& result) {
     report_build(line, result);

@@ -122,6 +122,12 @@ FileDescriptor FileDescriptor::open_for_appending(const std::string& path, bool 
   return FileDescriptor(descriptor, path);
 }
 
+FileDescriptor FileDescriptor::open_for_update(const std::string& path) {
+  const int descriptor = open_retrying(path, O_RDWR | O_APPEND);
+  if (descriptor < 0) throw_unopened(path, errno);
+  return FileDescriptor(descriptor, path);
+}
+
 FileDescriptor::~FileDescriptor() {
   if (is_open()) ::close(descriptor_);
 }
@@ -183,6 +189,10 @@ size_t FileDescriptor::read_some(void* data, size_t bytes) {
     done += static_cast<size_t>(got);
   }
   return done;
+}
+
+void FileDescriptor::seek(uint64_t offset) {
+  if (::lseek(descriptor_, static_cast<off_t>(offset), SEEK_SET) < 0) throw_system_error("read", path_, errno);
 }
 
 void FileDescriptor::append(const void* data, size_t bytes) {

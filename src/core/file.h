@@ -27,6 +27,8 @@ class FileDescriptor {
   static FileDescriptor create(const std::string& path);
   // Creates a missing file unless `make` is false; append() adds at its end. A pipe: Error(bad_input).
   static FileDescriptor open_for_appending(const std::string& path, bool make = true);
+  // An existing file, for reading and for append() at its end.
+  static FileDescriptor open_for_update(const std::string& path);
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept;
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
@@ -40,6 +42,7 @@ class FileDescriptor {
   void write_at(uint64_t offset, const void* data, size_t bytes);
   // From the current position, which starts at 0. Returns the number of bytes read, up to `bytes`; 0 at the end.
   size_t read_some(void* data, size_t bytes);
+  void seek(uint64_t offset);  // where read_some() continues
   void append(const void* data, size_t bytes);
   void truncate(uint64_t bytes);  // to so many bytes
   // Starts writing to disk, so that sync(), which reports the errors, waits less. A hint.

@@ -71,11 +71,19 @@ void Progress::update(uint64_t done) {
   if (now - last_shown_ >= (output_.terminal ? kTerminalInterval : kPlainInterval)) show(now);
 }
 
+void Progress::resume(uint64_t kept) {
+  done_ = kept_ = kept;
+  *output_.stream << label_ << ": resumes; " << amount(static_cast<double>(kept), unit_);
+  if (total_ > 0) *output_.stream << " of " << amount(static_cast<double>(total_), unit_);
+  *output_.stream << " are kept from the run that was interrupted" << std::endl;
+}
+
 void Progress::show(double now) {
   last_shown_ = now;
   shown_ = true;
   const double elapsed = std::max(now - start_, 1e-9);
-  const double rate = static_cast<double>(done_) / elapsed;
+  const bool has_rate = done_ > kept_;
+  const double rate = has_rate ? static_cast<double>(done_ - kept_) / elapsed : 0;
   std::string line = label_ + ": ";
   if (total_ > 0) {
     line += amount(static_cast<double>(done_), unit_) + " of " + amount(static_cast<double>(total_), unit_) + " (" +
@@ -83,10 +91,10 @@ void Progress::show(double now) {
   } else if (done_ > 0) {
     line += amount(static_cast<double>(done_), unit_);
   }
-  if (done_ > 0) line += ", " + amount(rate, unit_) + "/s";
+  if (has_rate) line += ", " + amount(rate, unit_) + "/s";
   if (finished_ || total_ == 0) {
     line += (done_ > 0 ? ", " : "") + duration(elapsed) + (finished_ ? " in all" : " so far");
-  } else if (done_ > 0 && total_ >= done_) {
+  } else if (has_rate && total_ >= done_) {
     line += ", " + duration(static_cast<double>(total_ - done_) / rate) + " left";
   }
   std::ostream& stream = *output_.stream;

@@ -27,6 +27,8 @@ class Progress {
   // `done` of `total`; cheap enough to call for every item. Not thread-safe.
   void update(uint64_t done);
   void advance(uint64_t more) { update(done_ + more); }
+  // Before update(): `kept` was done by a run that was interrupted. Says so at once; the rate does not count it.
+  void resume(uint64_t kept);
   // Writes the last line, if any line was written.
   void finish();
 
@@ -37,6 +39,7 @@ class Progress {
   std::string unit_;
   Output output_;
   uint64_t done_ = 0;
+  uint64_t kept_ = 0;  // of done_
   double start_ = 0;
   double last_shown_ = 0;
   size_t width_ = 0;  // characters on the terminal's line

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shiftron {
@@ -10,8 +11,9 @@ namespace shiftron {
 // For one thread.
 class BadLines {
  public:
-  // Up to `most` lines may be left out.
-  explicit BadLines(uint64_t most = 0) : most_(most) {}
+  // Up to `most` lines may be left out. `count` and `first`: those that were left out before.
+  explicit BadLines(uint64_t most = 0, uint64_t count = 0, std::vector<std::string> first = {})
+      : most_(most), count_(count), first_(std::move(first)) {}
 
   // fault: the message about a line, which begins with its file and number. bytes_read: of all inputs so far.
   void add(const std::string& fault, uint64_t bytes_read);
@@ -26,8 +28,8 @@ class BadLines {
   void check(bool is_all) const;
 
  private:
-  uint64_t most_ = 0;
-  uint64_t count_ = 0;
+  uint64_t most_;
+  uint64_t count_;
   uint64_t excess_at_ = 0;  // bytes read when they became too many
   std::vector<std::string> first_;
 };

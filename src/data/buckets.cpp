@@ -7,12 +7,36 @@
 
 namespace shiftron {
 
-DocumentBuckets::DocumentBuckets(const std::string& directory, size_t buckets) {
+DocumentBuckets::DocumentBuckets(const std::string& directory, size_t buckets, const Saved* saved) {
   CHECK(buckets >= 1, "no bucket");
+  CHECK(saved == nullptr || (saved->index_bytes.size() == buckets && saved->token_bytes.size() == buckets),
+        "saved buckets are not ", buckets);
   for (size_t i = 0; i < buckets; ++i) {
     const std::string path = directory + "/bucket-" + std::to_string(i);
-    buckets_.push_back({Spill(path + ".index"), Spill(path + ".tokens"), Spill(path + ".left-out")});
+    buckets_.push_back({Spill(path + ".index", saved == nullptr ? 0 : saved->index_bytes[i]),
+                        Spill(path + ".tokens", saved == nullptr ? 0 : saved->token_bytes[i]),
+                        Spill(path + ".left-out")});
   }
+  if (saved == nullptr) return;
+  documents_ = saved->documents;
+  tokens_ = saved->tokens;
+  text_bytes_ = saved->text_bytes;
+  has_targets_ = saved->has_targets;
+}
+
+DocumentBuckets::Saved DocumentBuckets::save() {
+  Saved saved{documents_, tokens_, text_bytes_, has_targets_};
+  for (Bucket& bucket : buckets_) {
+    bucket.index.start_sync();
+    bucket.tokens.start_sync();
+  }
+  for (Bucket& bucket : buckets_) {
+    bucket.index.sync();
+    bucket.tokens.sync();
+    saved.index_bytes.push_back(bucket.index.bytes());
+    saved.token_bytes.push_back(bucket.tokens.bytes());
+  }
+  return saved;
 }
 
 DocumentBuckets::Place DocumentBuckets::add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,

@@ -24,11 +24,20 @@ class DocumentBuckets {
     uint64_t first = 0;
   };
 
-  // Creates files in `directory`, which must exist.
-  DocumentBuckets(const std::string& directory, size_t buckets);
+  // What save() has made durable.
+  struct Saved {
+    int64_t documents = 0, tokens = 0, text_bytes = 0;
+    bool has_targets = false;
+    std::vector<uint64_t> index_bytes{}, token_bytes{};  // of each bucket's files
+  };
+
+  // Creates files in `directory`, which must exist. With `saved`, continues with the existing files.
+  DocumentBuckets(const std::string& directory, size_t buckets, const Saved* saved = nullptr);
   // `targets`: as many as tokens, or none; the same for all documents.
   Place add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
             const std::vector<int32_t>& targets = {});
+  // Before leave_out().
+  Saved save();
   // Call it before reading, and before leave_out().
   void finish();
   // Removes documents that were added. Call finish_leaving_out() before reading.

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ios>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -14,11 +14,13 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "core/ordered_work.h"
 #include "core/progress.h"
 #include "data/bad_lines.h"
 #include "data/chat_documents.h"
 #include "data/id_documents.h"
+#include "data/save_clock.h"
 #include "tokenizer/known_words.h"
 #include "tokenizer/load_tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -62,18 +64,43 @@ struct Batch {
   uint64_t before() const { return documents.front().before; }
 };
 
+// Where a killed build had arrived, as DatasetWriter::save() keeps it.
+std::string note_of(const ReadPosition& position, const BuildResult& result, uint64_t bytes_read, const BadLines& bad) {
+  return nlohmann::ordered_json{{"file", position.file},
+                                {"byte", position.byte},
+                                {"number", position.number},
+                                {"first", position.first},
+                                {"has_prompt", position.has_prompt},
+                                {"bytes_read", bytes_read},
+                                {"empty_documents", result.empty_documents},
+                                {"foreign_bytes", result.foreign_bytes},
+                                {"replaced_surrogates", result.replaced_surrogates},
+                                {"bad_lines", bad.count()},
+                                {"first_bad", bad.first()}}
+      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 // First pass: from files to the writer.
 class DocumentReader {
  public:
   // tokenizer: null for ids without one. chat: null unless the inputs are lines of messages.
   DocumentReader(const BuildOptions& options, const Tokenizer* tokenizer, const ChatEncoder* chat,
-                 DatasetWriter& writer, BuildResult& result)
-      : options_(options), tokenizer_(tokenizer), chat_(chat), writer_(writer), result_(result) {}
+                 DatasetWriter& writer, bool is_saved, BuildResult& result)
+      : options_(options),
+        tokenizer_(tokenizer),
+        chat_(chat),
+        writer_(writer),
+        is_saved_(is_saved),
+        result_(result),
+        clock_(options.save_seconds) {
+    if (writer.saved() != nullptr) restore(*writer.saved());
+  }
 
   void run(const Progress::Output& output) {
     const uint64_t all = total_bytes(result_.inputs);
     Progress progress(options_.ids ? "reading ids" : "tokenizing", all, "bytes", output);
-    uint64_t shown = 0;
+    uint64_t shown = kept_;
+    if (writer_.saved() != nullptr) progress.resume(kept_);
     const auto notify = [&](uint64_t bytes) {  // the end of a pipe is unknown
       progress.update(shown = std::clamp(bytes, shown, std::max(shown, all > 0 ? all : bytes)));
     };
@@ -110,21 +137,61 @@ class DocumentReader {
       batch.documents.back().document.where = document.place();
       batch.documents.back().document.is_validation = document.file_number < options_.validation_inputs.size();
       batch.bytes += sizeof(ReadDocument) + document.text.size();
-      if (batch.bytes >= kBatch) hand_over();
+      pass(document);
+      if (is_saved_ && clock_.is_due()) {
+        hand_over();
+        work.finish();
+        if (!bad_.too_many()) clock_.run([&] { save(document.bytes_read); });
+      } else if (batch.bytes >= kBatch) {
+        hand_over();
+      }
     };
+    const ReadPosition begin = position_;
     if (options_.ids || chat_ != nullptr) {
-      is_all_read_ = read_lines(result_.inputs, read, bad_);
+      is_all_read_ = read_lines(result_.inputs, read, bad_, begin);
     } else {
-      read_documents(result_.inputs, format_of(options_), read, bad_);
+      read_documents(result_.inputs, format_of(options_), read, bad_, begin);
     }
     hand_over();
     work.finish();
     bad_.check(is_all_read_);
+    if (is_saved_ && position_.file < result_.inputs.size()) {
+      position_.file = result_.inputs.size();
+      position_.byte = 0;
+      position_.number = 1;
+      save(all);
+    }
     result_.bad_lines = bad_.count();
     result_.first_bad = bad_.first();
   }
 
  private:
+  void restore(const std::string& note) {
+    try {
+      const nlohmann::json json = nlohmann::json::parse(note);
+      position_ = {json.at("file"), json.at("byte"), json.at("number"), json.at("first"), json.at("has_prompt")};
+      kept_ = json.at("bytes_read");
+      result_.empty_documents = json.at("empty_documents");
+      result_.foreign_bytes = json.at("foreign_bytes");
+      result_.replaced_surrogates = json.at("replaced_surrogates");
+      bad_ = BadLines(options_.skip_bad, json.at("bad_lines"), json.at("first_bad"));
+    } catch (const nlohmann::json::exception&) {
+      throw_bad_input("what an interrupted build saved in ", options_.output,
+                      " is damaged; give the command again to start over");
+    }
+  }
+  // The document is the last one that was read.
+  void pass(const TextDocument& document) {
+    position_.file = document.file_number;
+    position_.byte = document.end;
+    position_.number = document.number + 1;
+    if (!position_.first.empty()) return;
+    position_.first = document.place();
+    position_.has_prompt = document.prompt.has_value();
+  }
+  // All that was read must have been taken.
+  void save(uint64_t bytes_read) { writer_.save(note_of(position_, result_, bytes_read, bad_)); }
+
   // On any thread.
   void encode(ReadDocument& read, const std::function<void(size_t)>& report_bytes, KnownWords& known) const {
     TokenDocument& document = read.document;
@@ -204,29 +271,52 @@ class DocumentReader {
   const Tokenizer* tokenizer_;
   const ChatEncoder* chat_;
   DatasetWriter& writer_;
+  const bool is_saved_;
   BuildResult& result_;
+  SaveClock clock_;
+  ReadPosition position_;
+  uint64_t kept_ = 0;  // bytes that a killed build had read
   BadLines bad_{options_.skip_bad};
   bool is_all_read_ = true;
 };
 
-// The same for equal inputs and options; files are identified by name, size and modification time. What a pipe delivers
-// cannot be known, so that a build of one never equals another.
-std::string request_of(const BuildOptions& options, const TokenVocabulary& vocabulary,
-                       const std::vector<InputFile>& inputs) {
+// Files are identified by name, size and modification time. What a pipe delivers cannot be known, so that a build of
+// one never equals another.
+BuildRequest request_of(const BuildOptions& options, const TokenVocabulary& vocabulary,
+                        const std::vector<InputFile>& inputs) {
   const TokenizerSettings& settings = vocabulary.tokenizer.settings;
-  std::string words = detail::concatenate(
-      to_hex(xxh3_128(vocabulary.tokenizer.file.bytes)), '\0', options.document_separator, '\0', options.text_key, '\0',
-      options.shard_tokens, ' ', options.seed, ' ', options.pack, ' ', options.ids, ' ', vocabulary.size, ' ',
-      vocabulary.end_of_document, ' ', settings.beginning_of_document, ' ', settings.special_text, ' ', std::hexfloat,
-      options.validation_fraction, '\0');
-  words += detail::concatenate(options.validation_inputs.size(), ' ', options.skip_bad, ' ', options.deduplicate, ' ',
-                               options.chat_template, '\0');
-  for (const InputFile& input : inputs) {
-    words += input.stream == nullptr ? state_of_files(input.path)
-                                     : detail::concatenate(input.path, ' ', ::getpid(), ' ',
-                                                           std::chrono::system_clock::now().time_since_epoch().count());
+  const auto text = [](const auto& value) { return detail::concatenate(value); };
+  const auto given = [](bool value) { return value ? "given" : "not given"; };
+  const auto hash = [](const std::string& value) { return "#" + to_hex(xxh3_128(value)); };
+  const std::string chat = options.chat_template.empty() ? "" : to_string(chat_template_of(options.chat_template));
+  BuildRequest request{.words = {{"the version of shiftron", options.program},
+                                 {"the tokenizer's file", hash(vocabulary.tokenizer.file.bytes)},
+                                 {"--vocab", text(vocabulary.size)},
+                                 {"--end-of-document", text(vocabulary.end_of_document)},
+                                 {"--beginning-of-document", text(settings.beginning_of_document)},
+                                 {"--special-text", given(settings.special_text)},
+                                 {"--document-separator", hash(options.document_separator)},
+                                 {"--text-key", options.text_key},
+                                 {"--chat-template", chat},
+                                 {"--ids", given(options.ids)},
+                                 {"--skip-bad", text(options.skip_bad)},
+                                 {"--deduplicate", given(options.deduplicate)},
+                                 {"--validation-fraction", nlohmann::json(options.validation_fraction).dump()},
+                                 {"--pack", text(options.pack)},
+                                 {"--shard-tokens", text(options.shard_tokens)},
+                                 {"--seed", text(options.seed)}},
+                       .is_saved = true};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const InputFile& input = inputs[i];
+    const std::string name = i < options.validation_inputs.size() ? "--validation-input " : "--input ";
+    const bool is_pipe = input.stream != nullptr;
+    request.words.emplace_back(
+        name + input.path,
+        hash(is_pipe ? detail::concatenate(::getpid(), ' ', std::chrono::system_clock::now().time_since_epoch().count())
+                     : state_of_files(input.path)));
+    if (is_pipe) request.is_saved = false;
   }
-  return to_hex(xxh3_128(words));
+  return request;
 }
 
 std::string note_of(const BuildResult& result) {
@@ -237,6 +327,12 @@ std::string note_of(const BuildResult& result) {
 void read_note(const std::string& note, BuildResult& result) {
   std::istringstream(note) >> result.empty_documents >> result.foreign_bytes >> result.replaced_surrogates >>
       result.bad_lines >> result.duplicates;
+}
+
+void note_cleared(const std::string& output, const BuildRequest& request) {
+  print_to_stderr(detail::concatenate("data build: note: an interrupted build in ", output,
+                                      " had saved nothing, so this one starts from the beginning",
+                                      request.is_saved ? "" : "; a build that reads a pipe cannot be continued"));
 }
 
 }  // namespace
@@ -260,13 +356,14 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   if (!options.chat_template.empty()) chat.emplace(chat_template_of(options.chat_template), *tokenizer);
   DatasetOutput target = options;
   target.has_validation = !options.validation_inputs.empty();
-  DatasetWriter writer(target, vocabulary, request_of(options, vocabulary, result.inputs), names_of_inputs(paths),
-                       expected_text_bytes(result.inputs));
+  const BuildRequest request = request_of(options, vocabulary, result.inputs);
+  DatasetWriter writer(target, vocabulary, request, names_of_inputs(paths), expected_text_bytes(result.inputs));
   result.was_there = writer.was_there();
+  if (writer.has_cleared()) note_cleared(options.output, request);
   if (result.was_there) {
     read_note(writer.note(), result);
   } else {
-    DocumentReader(options, tokenizer.get(), chat ? &*chat : nullptr, writer, result).run(output);
+    DocumentReader(options, tokenizer.get(), chat ? &*chat : nullptr, writer, request.is_saved, result).run(output);
     result.duplicates = writer.remove_duplicates();
   }
   const bool text = has_kind(result.inputs, InputKind::text);

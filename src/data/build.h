@@ -26,6 +26,7 @@ struct BuildOptions : DatasetOutput {
   std::string chat_template;   // the inputs are lines of messages: see chat_template_of(); empty = they are not
   uint64_t skip_bad = 0;       // so many broken lines may be left out
   TokenVocabulary vocabulary;  // for ids without a tokenizer
+  std::string program;         // its version; another one does not continue what this one began
 };
 
 struct BuildResult {
@@ -43,8 +44,9 @@ struct BuildResult {
 // Equal inputs and options give equal bytes, with any number of threads. Memory does not grow with the input, but holds
 // each document whole and, for each thread, 4 MiB of smaller ones and 15 MiB of known words.
 // Throws Error(bad_input) for faults of the input, Error(crash) if it cannot write; then nothing of the output remains.
-// The next build removes what a killed one left, or takes it over if it is complete and of the same inputs and options.
-// `output` is where progress goes; `notify` is called with the result before the last trace of the build is removed.
+// After a kill, the next build of the same inputs and options continues, unless it reads a pipe. Error(bad_input) if
+// the inputs or options differ from those of what a killed build saved. `output` is where progress goes; `notify` is
+// called with the result before the last trace of the build is removed.
 BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output = {},
                           const std::function<void(const BuildResult&)>& notify = {});
 

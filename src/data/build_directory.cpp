@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/shell_word.h"
 #include "core/system_error.h"
 #include "data/dataset.h"
 #include "tokenizer/load_tokenizer.h"
@@ -23,23 +24,30 @@ namespace fs = std::filesystem;
 
 constexpr const char* kParts[] = {"", "train", "validation"};  // datasets that a build may put in its output
 constexpr uint64_t kLargestPublished = 1 << 20;                // bytes
-constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that will be published
+constexpr uint64_t kLargestSaved = 1 << 24, kLargestRequest = uint64_t{1} << 30;
+// In .building: the hash of each dataset.json that will be published; what a build saved, and its request.
+constexpr char kPublished[] = "published", kSaved[] = "saved", kRequest[] = "request";
 
 void make_directory(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw_crash("cannot write ", path, ": ", error.message(), advice_on(error.value()));
+  try {
+    create_directories_durably(path);
+  } catch (const fs::filesystem_error& error) {
+    throw_crash("cannot write ", path, ": ", error.code().message(), advice_on(error.code().value()));
+  }
 }
 
 std::string join(const std::string& folder, const std::string& part) {
   return part.empty() ? folder : folder + "/" + part;
 }
 
+bool is_finished_file(const std::string& name) {
+  const std::vector<std::string> tokenizers = tokenizer_file_names();
+  return is_shard_name(name) || std::ranges::find(tokenizers, name) != tokenizers.end();
+}
+
 // Whether a build puts a file of this name into the output directory.
 bool is_made_here(const std::string& name) {
-  const std::vector<std::string> tokenizers = tokenizer_file_names();
-  return is_shard_name(name) || std::ranges::find(tokenizers, name) != tokenizers.end() ||
-         name.starts_with(std::string(kDescriptionFile) + ".temporary-");
+  return is_finished_file(name) || name.starts_with(std::string(kDescriptionFile) + ".temporary-");
 }
 
 // What a killed build was about to publish.
@@ -69,8 +77,9 @@ Promise promise_in(const std::string& path) {
 
 }  // namespace
 
-BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std::string>& parts, std::string request)
-    : output_(output), parts_(parts), request_(std::move(request)) {
+BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std::string>& parts,
+                               const BuildRequest& request)
+    : output_(output), parts_(parts), request_(request) {
   std::error_code error;
   existed_ = fs::exists(output_, error);
   if (existed_ && !fs::is_directory(output_, error)) {
@@ -80,6 +89,12 @@ BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std:
   look_for_existing();
   if (is_there_) return;
   make_directory(work());
+  if (saved_) {
+    remove_temporaries(work());
+    for (const std::string& part : parts_) remove_temporaries(work(part));
+    return;
+  }
+  has_cleared_ = !fs::is_empty(work(), error);
   clear_remains();
   for (const std::string& part : parts_) make_directory(work(part));
 }
@@ -111,19 +126,42 @@ void BuildDirectory::remove_buckets() {
   }
 }
 
-void BuildDirectory::publish(const std::string& part, const std::string& name) {
-  make_directory(target(part));
-  rename_durably(work(part) + "/" + name, target(part) + "/" + name);
+void BuildDirectory::save(const std::string& text) {
+  for (const std::string& part : parts_) fsync_directory(work(part));
+  if (!has_saved_) write_file_durably(work(kRequest), request_.text());
+  has_saved_ = true;
+  write_file_durably(work(kSaved), text);
 }
 
-void BuildDirectory::publish_descriptions(const std::vector<std::string>& texts, const std::string& note) {
+void BuildDirectory::publish(const std::vector<std::string>& texts, const std::string& note) {
   std::string hashes;
   for (size_t i = 0; i < parts_.size(); ++i) {
     write_file_durably(work(parts_[i]) + "/" + kDescriptionFile, texts[i]);
     hashes += to_hex(xxh3_128(texts[i])) + "\n";
   }
-  write_file_durably(work(kPublished), hashes + kRequestKey + request_ + "\n" + kNoteKey + note + "\n");
-  for (const std::string& part : parts_) publish(part, kDescriptionFile);
+  write_file_durably(work(kPublished), hashes + kRequestKey + request_.hash() + "\n" + kNoteKey + note + "\n");
+  remove_buckets();
+  move_all();
+}
+
+void BuildDirectory::move(const std::string& part, const std::string& name) {
+  make_directory(target(part));
+  rename_durably(work(part) + "/" + name, target(part) + "/" + name);
+}
+
+// Whatever of the finished files is still in the work folders.
+void BuildDirectory::move_all() {
+  std::error_code error;
+  for (const std::string& part : parts_) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(work(part), error)) {
+      if (is_finished_file(entry.path().filename())) names.insert(entry.path().filename());
+    }
+    for (const std::string& name : names) move(part, name);
+  }
+  for (const std::string& part : parts_) {
+    if (fs::exists(work(part) + "/" + kDescriptionFile, error)) move(part, kDescriptionFile);
+  }
 }
 
 void BuildDirectory::commit() {
@@ -156,9 +194,11 @@ void BuildDirectory::look_for_existing() {
     if (missing.erase(to_hex(xxh3_128(read_file(path, kLargestDescription)))) == 0) foreign = holder;
   }
   const bool is_finished = !holder.empty() && missing.empty();
-  is_there_ = is_finished && foreign.empty() && promise.request == request_;
   note_ = promise.note;
-  if (is_there_) return;
+  if (foreign.empty() && !promise.hashes.empty() && promise.request == request_.hash()) {
+    is_there_ = is_finished || is_complete(missing);
+  }
+  if (is_there_) return move_all();
   if (is_finished) fs::remove_all(work(), error);
   if (is_finished || !foreign.empty()) {
     throw_bad_input(foreign.empty() ? holder : foreign,
@@ -171,15 +211,41 @@ void BuildDirectory::look_for_existing() {
                       (remains && (is_made_here(name) || name == "train" || name == "validation"));
     if (!ours) throw_bad_input(output_, " is not empty (", name, "); choose another --output");
   }
+  const bool has_saved = fs::exists(work(kRequest), error) && fs::exists(work(kSaved), error);
+  if (!has_saved) return;
+  refuse_other_request();
+  if (!holder.empty() || !promise.hashes.empty()) return;  // it was publishing, and something has been removed since
+  saved_ = read_file(work(kSaved), kLargestSaved);
+  has_saved_ = true;
 }
 
-// Each dataset.json first: without it, the rest is not a dataset.
+// Unless the request is that of what was saved.
+void BuildDirectory::refuse_other_request() const {
+  const std::string path = work(kRequest), old = read_file(path, kLargestRequest), now = request_.text();
+  if (old == now) return;
+  throw_bad_input(output_, " holds an interrupted build that these inputs and options do not continue: changed are ",
+                  changes_of_request(old, now, path), "; repeat the earlier command to continue it, choose another ",
+                  "--output, or start over with: rm -r ", shell_word(output_));
+}
+
+// Whether each dataset.json of these hashes waits in a work folder to be moved.
+bool BuildDirectory::is_complete(std::set<std::string> hashes) const {
+  std::error_code error;
+  for (const std::string& part : parts_) {
+    const std::string path = work(part) + "/" + kDescriptionFile;
+    if (fs::exists(path, error)) hashes.erase(to_hex(xxh3_128(read_file(path, kLargestDescription))));
+  }
+  return hashes.empty();
+}
+
+// Each dataset.json first: without it, the rest is not a dataset. Then what was saved: it needs the rest.
 void BuildDirectory::clear_remains() {
   std::error_code error;
   std::vector<fs::path> old;
   for (const std::string part : kParts) {
     fs::remove(target(part) + "/" + kDescriptionFile, error);
   }
+  fs::remove(work(kSaved), error);
   for (const std::string part : kParts) {
     for (const auto& entry : fs::directory_iterator(target(part), error)) {
       if (is_made_here(entry.path().filename())) old.push_back(entry.path());

@@ -74,6 +74,20 @@ size_t ByteSource::read_some(char* data, size_t bytes) {
   return done;
 }
 
+void ByteSource::skip(uint64_t bytes) {
+  if (packing_ == Packing::none) {
+    file_.seek(bytes);
+    raw_read_ = bytes;
+    return;
+  }
+  std::string skipped(kUnpackedPiece, '\0');
+  while (bytes > 0) {
+    const size_t got = read_some(skipped.data(), static_cast<size_t>(std::min<uint64_t>(bytes, kUnpackedPiece)));
+    if (got == 0) throw_bad_input(path_, " is shorter than before; fetch it again");
+    bytes -= got;
+  }
+}
+
 size_t ByteSource::read_raw(char* data, size_t bytes) {
   size_t got = std::min(bytes, begin_.size());
   std::copy_n(begin_.data(), got, data);

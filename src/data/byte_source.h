@@ -32,6 +32,8 @@ class ByteSource {
   // Returns the number of bytes read: `bytes`, or fewer at the end. Throws Error(bad_input) with the file and the
   // position if what is packed is damaged or cut off.
   size_t read_some(char* data, size_t bytes);
+  // Before the first read_some(), of a file: leaves out so many bytes; what is packed must be unpacked for that.
+  void skip(uint64_t bytes);
   // Bytes of the file or pipe that have been read.
   uint64_t bytes_read() const { return raw_read_; }
 

@@ -33,6 +33,10 @@ struct DatasetDescription {
   static DatasetDescription parse(const std::string& text, const std::string& path);
 };
 
+// A shard's object in dataset.json, on one line. Parsing: errors as in DatasetDescription::parse().
+std::string shard_text(const ShardRecord& shard, const ShardHeader& header);
+ShardRecord parse_shard(const std::string& text, const ShardHeader& header, const std::string& path);
+
 // Number of shards that always fits into a dataset.json: at most kMostShards.
 size_t most_described_shards(const ShardHeader& header);
 

@@ -8,11 +8,13 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "data/bucket_shards.h"
 #include "data/buckets.h"
 #include "data/build_directory.h"
 #include "data/dataset.h"
 #include "data/duplicates.h"
-#include "data/shard_sealing.h"
+#include "data/saved_writer.h"
+#include "data/shard_journal.h"
 
 namespace shiftron {
 namespace {
@@ -20,86 +22,6 @@ namespace {
 constexpr uint64_t kBucketInput = uint64_t{64} << 20;  // bytes of the input that fill a bucket, approximately
 constexpr size_t kMostBuckets = 100;                   // two open files each, twice with validation
 constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that splits; not the seed of the order
-
-struct ShardPlan {
-  int64_t tokens = 0;
-  int64_t documents = 0;
-};
-
-// End tokens that fill a window before a document of so many tokens, if all documents before it end at `position`. None
-// without packing.
-int64_t filling(int64_t position, int64_t tokens, int64_t pack) {
-  const int64_t room = pack > 0 ? (pack - position % pack) % pack : 0;
-  return room < tokens ? room : 0;
-}
-
-// Whole documents, in order, up to `shard_tokens` each; a longer document gets a shard of its own. Tokens that fill a
-// window count with the document before. Throws Error(bad_input) for more than `most` shards.
-std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard_tokens, int64_t pack, size_t most) {
-  std::vector<ShardPlan> plan;
-  int64_t position = 0;
-  const auto fill = [&](int64_t count) {
-    if (count > 0) plan.back().tokens += count;
-    position += count;
-  };
-  for (size_t bucket = 0; bucket < buckets.buckets(); ++bucket) {
-    for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
-      fill(filling(position, document.tokens, pack));
-      if (plan.empty() || plan.back().tokens + document.tokens > shard_tokens) {
-        if (plan.size() == most) {
-          // Any two consecutive shards together hold more than shard_tokens.
-          const int64_t enough = 2 * buckets.tokens() / static_cast<int64_t>(most - 1) + 1;
-          refuse_shards(shard_tokens, most, std::to_string(enough) + " or more");
-        }
-        plan.emplace_back();
-      }
-      plan.back().tokens += document.tokens;
-      ++plan.back().documents;
-      position += document.tokens;
-    }
-  }
-  fill(filling(position, pack + 1, pack));  // the last window
-  return plan;
-}
-
-std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header,
-                                      const std::vector<ShardPlan>& plan, const std::string& directory,
-                                      Progress& progress) {
-  ShardSealing shards;
-  std::unique_ptr<ShardWriter> writer;
-  std::string path;
-  ShardPlan left;  // of the shard being written
-  int64_t position = 0;
-  const auto fill = [&](int64_t count) {
-    writer->fill(count);
-    left.tokens -= count;
-    position += count;
-  };
-  for (size_t bucket = 0; bucket < buckets.buckets(); ++bucket) {
-    const std::vector<int32_t> values = buckets.tokens_of(bucket);
-    for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
-      if (writer == nullptr) {
-        left = plan[shards.shards()];
-        path = directory + "/" + shard_name(shards.shards());
-        writer = std::make_unique<ShardWriter>(path, header, left.tokens, left.documents);
-      } else {
-        fill(filling(position, document.tokens, header.pack));
-      }
-      const int32_t* tokens = values.data() + document.first;
-      writer->append(tokens, document.tokens, document.text_bytes,
-                     header.has_targets ? tokens + document.tokens : nullptr);
-      left.tokens -= document.tokens;
-      position += document.tokens;
-      progress.advance(static_cast<uint64_t>(document.tokens));
-      if (--left.documents == 0) {
-        fill(left.tokens);
-        shards.add(path, writer->close());
-        writer.reset();
-      }
-    }
-  }
-  return shards.finish();
-}
 
 void check_options(const DatasetOutput& options, const TokenVocabulary& vocabulary) {
   if (options.output.empty()) throw_bad_input("no output directory; name it with --output");
@@ -137,9 +59,11 @@ struct DatasetWriter::Implementation {
   uint64_t number = 0;  // documents added
   std::string first;    // where the first one came from
   bool has_targets = false;
-  std::optional<DatasetDescription> written;  // of shards that write_in_order() wrote
+  std::vector<DatasetDescription> written;  // of each part, if write_in_order() wrote the shards
+  bool is_saved;                            // the request says so
+  std::optional<std::string> saved_note;
 
-  Implementation(const DatasetOutput& given, const TokenVocabulary& tokens, const std::string& request,
+  Implementation(const DatasetOutput& given, const TokenVocabulary& tokens, const BuildRequest& request,
                  std::string from, int64_t ordered)
       : options(given),
         vocabulary(tokens),
@@ -147,7 +71,8 @@ struct DatasetWriter::Implementation {
         ordered_documents(ordered),
         parts(given.validation_fraction > 0 || given.has_validation ? std::vector<std::string>{"train", "validation"}
                                                                     : std::vector<std::string>{""}),
-        directory(given.output, parts, request) {}
+        directory(given.output, parts, request),
+        is_saved(request.is_saved) {}
 
   // Of the document that is being added.
   uint64_t key() const {
@@ -171,23 +96,36 @@ struct DatasetWriter::Implementation {
   }
   std::vector<BuiltDataset> existing() const;
   void check_parts(const Words& words) const;
-  DatasetDescription description_of(size_t part, const std::vector<ShardPlan>& plan, Progress& progress) const;
+  void make_buckets(size_t count);
+  DatasetDescription description_of(size_t part, const std::vector<ShardPlan>& plan, ShardJournal* journal,
+                                    Progress& progress) const;
   std::vector<std::string> write(std::vector<BuiltDataset>& built, const Progress::Output& output);
 };
 
 DatasetWriter::DatasetWriter(const DatasetOutput& options, const TokenVocabulary& vocabulary,
-                             const std::string& request, const std::string& source, uint64_t input_bytes,
+                             const BuildRequest& request, const std::string& source, uint64_t input_bytes,
                              int64_t ordered_documents) {
   check_options(options, vocabulary);
   implementation_ = std::make_unique<Implementation>(options, vocabulary, request, source, ordered_documents);
   if (was_there()) return;
-  const size_t count = std::clamp<size_t>(input_bytes / kBucketInput + 1, 1, kMostBuckets);
-  for (const std::string& part : implementation_->parts) {
-    implementation_->buckets.emplace_back(implementation_->directory.work(part), count);
+  implementation_->make_buckets(std::clamp<size_t>(input_bytes / kBucketInput + 1, 1, kMostBuckets));
+}
+
+void DatasetWriter::Implementation::make_buckets(size_t count) {
+  SavedWriter saved;
+  const bool continues = directory.saved() != nullptr;
+  if (continues) {
+    saved = parse_saved(*directory.saved(), options.output);
+    CHECK(saved.parts.size() == parts.size(), options.output, ": ", saved.parts.size(), " saved parts");
+    number = saved.number;
+    first = saved.first;
+    has_targets = saved.has_targets;
+    saved_note = saved.note;
   }
-  if (options.deduplicate) {
-    implementation_->duplicates.emplace(implementation_->directory.work(implementation_->parts[0]), count);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    buckets.emplace_back(directory.work(parts[i]), count, continues ? &saved.parts[i] : nullptr);
   }
+  if (options.deduplicate) duplicates.emplace(directory.work(parts[0]), count, saved.hashes);
 }
 
 DatasetWriter::~DatasetWriter() = default;
@@ -197,6 +135,20 @@ bool DatasetWriter::was_there() const {
 }
 const std::string& DatasetWriter::note() const {
   return implementation_->directory.note();
+}
+const std::string* DatasetWriter::saved() const {
+  return implementation_->saved_note ? &*implementation_->saved_note : nullptr;
+}
+bool DatasetWriter::has_cleared() const {
+  return implementation_->directory.has_cleared();
+}
+
+void DatasetWriter::save(const std::string& note) {
+  Implementation& self = *implementation_;
+  SavedWriter saved{note, self.number, self.first, self.has_targets, {}, {}};
+  for (DocumentBuckets& part : self.buckets) saved.parts.push_back(part.save());
+  if (self.duplicates) saved.hashes = self.duplicates->save();
+  self.directory.save(saved_text(saved));
 }
 
 bool DatasetWriter::is_validation(const void* content, size_t bytes) const {
@@ -308,11 +260,12 @@ std::vector<BuiltDataset> DatasetWriter::Implementation::existing() const {
 }
 
 void DatasetWriter::Implementation::check_parts(const Words& words) const {
-  int64_t documents = written ? written->documents() : 0;
+  int64_t documents = 0;
+  for (const DatasetDescription& part : written) documents += part.documents();
   for (const DocumentBuckets& part : buckets) documents += part.documents();
   if (documents == 0) throw_bad_input(words.nothing);
   for (size_t i = 0; i < buckets.size(); ++i) {
-    if (written || buckets[i].documents() > 0) continue;
+    if (!written.empty() || buckets[i].documents() > 0) continue;
     if (options.has_validation) {
       throw_bad_input("none of the ", documents, " documents is in the ", i == 0 ? "training" : "validation", " part",
                       words.nothing_in);
@@ -323,9 +276,10 @@ void DatasetWriter::Implementation::check_parts(const Words& words) const {
 }
 
 DatasetDescription DatasetWriter::Implementation::description_of(size_t part, const std::vector<ShardPlan>& plan,
-                                                                 Progress& progress) const {
+                                                                 ShardJournal* journal, Progress& progress) const {
   DatasetDescription description{header(), buckets[part].text_bytes(), {}};
-  description.shards = write_shards(buckets[part], description.header, plan, directory.work(parts[part]), progress);
+  description.shards =
+      write_shards(buckets[part], description.header, plan, directory.work(parts[part]), journal, progress);
   return description;
 }
 
@@ -333,15 +287,23 @@ DatasetDescription DatasetWriter::Implementation::description_of(size_t part, co
 std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltDataset>& built,
                                                               const Progress::Output& output) {
   uint64_t all_tokens = 0;
-  for (const DocumentBuckets& part : buckets) all_tokens += written ? 0 : static_cast<uint64_t>(part.tokens());
+  for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
   Progress progress("writing shards", all_tokens, "tokens", output);
   std::vector<std::vector<ShardPlan>> plans(parts.size());
-  for (size_t i = 0; i < parts.size() && !written; ++i) {
+  for (size_t i = 0; i < parts.size() && written.empty(); ++i) {
     plans[i] = plan_shards(buckets[i], options.shard_tokens, options.pack, most_described_shards(header()));
   }
+  std::vector<ShardJournal> journals;
+  int64_t kept = 0;
+  for (size_t i = 0; i < parts.size() && is_saved; ++i) {
+    journals.emplace_back(directory.work(parts[i]), header(), options.save_seconds);
+    kept += keep_planned(journals.back(), plans[i]);
+  }
+  if (kept > 0) progress.resume(static_cast<uint64_t>(kept));
   std::vector<std::string> texts;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const DatasetDescription description = written ? *written : description_of(i, plans[i], progress);
+    const DatasetDescription description =
+        !written.empty() ? written[i] : description_of(i, plans[i], is_saved ? &journals[i] : nullptr, progress);
     if (has_targets && description.counted_targets() == 0) {
       throw_bad_input("none of the ", description.tokens(), " targets of the ",
                       parts[i].empty() ? "dataset" : parts[i] + " part",
@@ -363,28 +325,39 @@ std::vector<BuiltDataset> DatasetWriter::finish(const Words& words, const Progre
   std::vector<BuiltDataset> built;
   const std::vector<std::string> texts = self.write(built, output);
   self.buckets.clear();
-  self.directory.remove_buckets();
-  const StoredTokenizer& tokenizer = self.vocabulary.tokenizer;
-  for (size_t i = 0; i < self.parts.size(); ++i) {
-    const std::string& part = self.parts[i];
-    if (tokenizer.is_there()) {
+  if (const StoredTokenizer& tokenizer = self.vocabulary.tokenizer; tokenizer.is_there()) {
+    for (const std::string& part : self.parts) {
       write_file_durably(self.directory.work(part) + "/" + tokenizer.file.name, tokenizer.file.bytes);
     }
-    for (int64_t shard = 0; shard < built[i].shards; ++shard) {
-      self.directory.publish(part, shard_name(static_cast<size_t>(shard)));
-    }
-    if (tokenizer.is_there()) self.directory.publish(part, tokenizer.file.name);
   }
-  self.directory.publish_descriptions(texts, words.note);
+  self.directory.publish(texts, words.note);
   return built;
 }
 
-void DatasetWriter::write_in_order(OrderedDocuments& documents, const std::function<void(int64_t)>& progressed) {
+void DatasetWriter::write_in_order(const std::vector<OrderedDocuments*>& parts,
+                                   const std::function<void(int64_t)>& progressed) {
   Implementation& self = *implementation_;
-  CHECK(self.parts.size() == 1 && self.options.pack == 0 && self.number == 0, "documents in order are written alone");
-  self.has_targets = documents.has_targets();
-  self.written =
-      write_ordered(documents, self.header(), self.options.shard_tokens, self.directory.work(""), progressed);
+  CHECK(self.parts.size() == parts.size() && self.number == 0, "documents in order are written alone");
+  self.has_targets = parts.front()->has_targets();
+  int64_t before = 0;  // tokens of the parts before
+  for (size_t i = 0; i < parts.size(); ++i) {
+    CHECK(self.options.pack == 0 || parts[i]->has_ends(), "documents to be packed lack their ends");
+    self.written.push_back(write_ordered(*parts[i], self.header(), self.options.shard_tokens,
+                                         self.directory.work(self.parts[i]),
+                                         [&](int64_t tokens) { progressed(before + tokens); }));
+    before += self.written.back().tokens();
+  }
+}
+
+void DatasetWriter::take_shards(const DatasetDescription& description) {
+  Implementation& self = *implementation_;
+  CHECK(self.parts.size() == 1 && self.number == 0, "existing shards make a dataset alone");
+  self.has_targets = description.header.has_targets;
+  self.written = {description};
+}
+
+std::string DatasetWriter::work_directory() const {
+  return implementation_->directory.work();
 }
 
 void DatasetWriter::leave_out() {

@@ -9,6 +9,7 @@
 
 #include "core/hash.h"
 #include "core/progress.h"
+#include "data/build_request.h"
 #include "data/ordered_documents.h"
 #include "data/shard.h"
 
@@ -23,6 +24,7 @@ struct DatasetOutput {
   int64_t pack = 0;   // L > 0: no document straddles a window of L tokens; end tokens fill the rest of each window
   uint64_t seed = 0;  // of the documents' order
   int threads = 1;    // that make documents; the dataset does not depend on their number
+  double save_seconds = 1;  // at least so many between two saves of a build that can be continued; 0 = all the time
 };
 
 // What the ids of a dataset mean.
@@ -61,14 +63,14 @@ struct BuiltDataset {
 
 // For one thread, except where stated. Holds one bucket of documents in memory, the others in OUTPUT/.building. Throws
 // Error(bad_input) for faults of documents and options, Error(crash) if it cannot write; then nothing of the output
-// remains.
+// remains. A killed build's output remains; see BuildDirectory.
 class DatasetWriter {
  public:
-  // request: differs for every different dataset; the output of a killed build of the same request is taken over.
+  // The output of a killed build of the same request is taken over.
   // source: where the documents come from, for people. input_bytes: of the documents, approximately; determines the
   // memory needed.
   // ordered_documents: 0 = documents are shuffled; otherwise they keep their order, and this is their number.
-  DatasetWriter(const DatasetOutput& options, const TokenVocabulary& vocabulary, const std::string& request,
+  DatasetWriter(const DatasetOutput& options, const TokenVocabulary& vocabulary, const BuildRequest& request,
                 const std::string& source, uint64_t input_bytes, int64_t ordered_documents = 0);
   ~DatasetWriter();
   DatasetWriter(const DatasetWriter&) = delete;
@@ -77,6 +79,13 @@ class DatasetWriter {
   // Whether a killed build of the same request had finished: then do not call add(); finish() returns its datasets.
   bool was_there() const;
   const std::string& note() const;  // of that build
+  // What a killed build of the same request gave to save(): add() continues after what it had added then. Null if
+  // there is none.
+  const std::string* saved() const;
+  bool has_cleared() const;  // see BuildDirectory
+  // Makes all that was added durable, so that a build of the same request continues after it. `note`: for that build.
+  // Before remove_duplicates().
+  void save(const std::string& note);
 
   // Whether a document of this content belongs to the validation part. May be called on any thread.
   bool is_validation(const void* content, size_t bytes) const;
@@ -89,9 +98,15 @@ class DatasetWriter {
   // With DatasetOutput::deduplicate, after the last add() and before finish(): removes all but the first of documents
   // of equal content. Returns how many were removed.
   int64_t remove_duplicates();
-  // Instead of add(), without packing and validation: writes the shards at once, without a copy of the tokens in
-  // between. `progressed` gets the number of tokens written so far. Memory: 24 bytes for each document of a shard.
-  void write_in_order(OrderedDocuments& documents, const std::function<void(int64_t tokens)>& progressed);
+  // Instead of add(): writes the shards of each part at once, without a copy of the tokens in between. Packing needs
+  // documents that has_ends(). `progressed` gets the number of tokens written so far. Memory: 40 bytes for each
+  // document of a shard.
+  void write_in_order(const std::vector<OrderedDocuments*>& parts,
+                      const std::function<void(int64_t tokens)>& progressed);
+
+  // Instead of add(), for one dataset: its shards exist, in work_directory() or elsewhere.
+  void take_shards(const DatasetDescription& description);
+  std::string work_directory() const;  // from which finish() moves files named as shards are
 
   struct Words {
     std::string nothing;          // the message if no document was added

@@ -37,21 +37,36 @@ std::string text(const nlohmann::json& object, const char* key, const std::strin
   return value.get<std::string>();
 }
 
+bool is_plain_name(const std::string& name) {
+  constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  return name.find_first_not_of(kPlain) == std::string::npos && !name.empty() && name != "." && name != ".." &&
+         name.size() <= 255;
+}
+
 // A plain file name: nothing that leads out of the directory.
 std::string file_name(const nlohmann::json& object, const char* key, const std::string& where) {
   const std::string name = text(object, key, where);
-  const bool plain =
-      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
-  if (!plain || name.empty() || name == "." || name == ".." || name.size() > 255) {
-    throw_bad_input(where, ": \"", printable(name), "\" is not a plain file name");
-  }
+  if (!is_plain_name(name)) throw_bad_input(where, ": \"", printable(name), "\" is not a plain file name");
   return name;
+}
+
+// A plain file name, or a relative path that ends in one: merging leaves shards of other file systems where they are.
+std::string shard_path(const nlohmann::json& object, const char* key, const std::string& where) {
+  constexpr size_t kLongest = 4096;
+  const std::string path = text(object, key, where);
+  const bool has_control = std::ranges::any_of(path, [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+  const bool is_relative = !path.starts_with('/') && path.find("//") == std::string::npos;
+  if (has_control || !is_relative || path.size() > kLongest ||
+      !is_plain_name(path.substr(path.find_last_of('/') + 1))) {
+    throw_bad_input(where, ": \"", printable(path), "\" is neither a plain file name nor a relative path to one");
+  }
+  return path;
 }
 
 ShardRecord parse_shard(const nlohmann::json& object, const ShardHeader& header, const std::string& where) {
   const Hdf5Type type = header.token_type();
   ShardRecord shard;
-  shard.file = file_name(object, "file", where);
+  shard.file = shard_path(object, "file", where);
   const std::string place = where + ", " + shard.file;
   shard.bytes = static_cast<uint64_t>(number(object, "bytes", 1, INT64_MAX, place));
   shard.tokens = number(object, "tokens", 1, kMostTokens, place);
@@ -125,7 +140,35 @@ void read_third_version(const nlohmann::json& json, ShardHeader& header, const s
   settings.special_text = special.get<bool>();
 }
 
+nlohmann::ordered_json shard_json(const ShardRecord& shard, const ShardHeader& header) {
+  nlohmann::ordered_json json = {{"file", shard.file},
+                                 {"bytes", shard.bytes},
+                                 {"tokens", shard.tokens},
+                                 {"documents", shard.documents},
+                                 {"tokens_offset", shard.tokens_offset},
+                                 {"block_hash_offset", shard.block_hash_offset},
+                                 {"xxh3_128", shard.xxh3_128}};
+  if (!shard.block_hash_xxh3_128.empty()) json["block_hash_xxh3_128"] = shard.block_hash_xxh3_128;
+  if (header.has_targets) {
+    json.update({{"counted_targets", shard.counted_targets},
+                 {"targets_offset", shard.targets_offset},
+                 {"targets_block_hash_offset", shard.targets_block_hash_offset},
+                 {"targets_block_hash_xxh3_128", shard.targets_block_hash_xxh3_128}});
+  }
+  return json;
+}
+
 }  // namespace
+
+std::string shard_text(const ShardRecord& shard, const ShardHeader& header) {
+  return shard_json(shard, header).dump();
+}
+
+ShardRecord parse_shard(const std::string& text, const ShardHeader& header, const std::string& path) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (json.is_discarded()) throw_bad_input(path, " is damaged; give the command again to start over");
+  return parse_shard(json, header, path);
+}
 
 int64_t DatasetDescription::tokens() const {
   int64_t sum = 0;
@@ -168,24 +211,7 @@ std::string DatasetDescription::to_text() const {
   json["text_bytes"] = text_bytes;
   if (header.has_targets) json["counted_targets"] = counted_targets();
   json["shards"] = nlohmann::ordered_json::array();
-  for (const ShardRecord& shard : shards) {
-    json["shards"].push_back({{"file", shard.file},
-                              {"bytes", shard.bytes},
-                              {"tokens", shard.tokens},
-                              {"documents", shard.documents},
-                              {"tokens_offset", shard.tokens_offset},
-                              {"block_hash_offset", shard.block_hash_offset},
-                              {"xxh3_128", shard.xxh3_128}});
-    if (!shard.block_hash_xxh3_128.empty()) {
-      json["shards"].back()["block_hash_xxh3_128"] = shard.block_hash_xxh3_128;
-    }
-    if (header.has_targets) {
-      json["shards"].back().update({{"counted_targets", shard.counted_targets},
-                                    {"targets_offset", shard.targets_offset},
-                                    {"targets_block_hash_offset", shard.targets_block_hash_offset},
-                                    {"targets_block_hash_xxh3_128", shard.targets_block_hash_xxh3_128}});
-    }
-  }
+  for (const ShardRecord& shard : shards) json["shards"].push_back(shard_json(shard, header));
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

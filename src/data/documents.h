@@ -67,17 +67,28 @@ struct TextDocument {
   size_t file_number = 0;   // of `files`
   int64_t number = 0;       // of its line in JSONL, of the document in a text file; from 1
   uint64_t bytes_read = 0;  // of all files so far
+  uint64_t end = 0;         // byte of the unpacked file at which the next part begins
   uint64_t replaced = 0;    // surrogates without a partner, which became U+FFFD
 
   std::string place() const { return file + ":" + std::to_string(number); }
 };
 
-// Reads `files` in order; each document goes to `take`. A line of JSONL has the format's text key, or "prompt" and
-// "completion". Blank lines are skipped, empty documents are not. Broken lines (bad JSON, missing or wrong key) go to
-// `bad`; if these are too many, the rest of the input is only checked, and an Error(bad_input) names the first ones.
-// Throws Error(bad_input) for damaged files, and for a line with text where others have prompts.
+// Where reading continues: at a part of a file, all before which has been read.
+struct ReadPosition {
+  size_t file = 0;          // of `files`; their number at the end
+  uint64_t byte = 0;        // of the unpacked file
+  int64_t number = 1;       // of the part, as in TextDocument
+  std::string first = {};   // place() of the first document; empty if none was read
+  bool has_prompt = false;  // whether the first document has one
+};
+
+// Reads `files` in order, from `begin` on; each document goes to `take`. A line of JSONL has the format's text key, or
+// "prompt" and "completion". Blank lines are skipped, empty documents are not. Broken lines (bad JSON, missing or wrong
+// key) go to `bad`; if these are too many, the rest of the input is only checked, and an Error(bad_input) names the
+// first ones. Throws Error(bad_input) for damaged files, and for a line with text where others have prompts.
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
-                    const std::function<void(const TextDocument&)>& take, BadLines& bad);
+                    const std::function<void(const TextDocument&)>& take, BadLines& bad,
+                    const ReadPosition& begin = {});
 // No line may be broken.
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
                     const std::function<void(const TextDocument&)>& take);
@@ -86,7 +97,7 @@ void read_documents(const std::vector<InputFile>& files, const DocumentFormat& f
 // caller adds, has too many, and enough more have been read; returns whether all were. Throws Error(bad_input) for
 // other files.
 bool read_lines(const std::vector<InputFile>& files, const std::function<void(const TextDocument&)>& take,
-                const BadLines& bad);
+                const BadLines& bad, const ReadPosition& begin = {});
 
 // "\n", "\t", "\r", "\\", "\0" as typed on a command line → the characters.
 std::string unescape(const std::string& text);

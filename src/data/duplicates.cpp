@@ -16,9 +16,22 @@ struct Record {
 
 }  // namespace
 
-DuplicateFinder::DuplicateFinder(const std::string& directory, size_t buckets) {
+DuplicateFinder::DuplicateFinder(const std::string& directory, size_t buckets, const std::vector<uint64_t>& saved) {
   CHECK(buckets >= 1, "no bucket");
-  for (size_t i = 0; i < buckets; ++i) buckets_.emplace_back(directory + "/bucket-" + std::to_string(i) + ".hashes");
+  CHECK(saved.empty() || saved.size() == buckets, "saved hashes of ", saved.size(), " buckets");
+  for (size_t i = 0; i < buckets; ++i) {
+    buckets_.emplace_back(directory + "/bucket-" + std::to_string(i) + ".hashes", saved.empty() ? 0 : saved[i]);
+  }
+}
+
+std::vector<uint64_t> DuplicateFinder::save() {
+  std::vector<uint64_t> bytes;
+  for (Spill& bucket : buckets_) bucket.start_sync();
+  for (Spill& bucket : buckets_) {
+    bucket.sync();
+    bytes.push_back(bucket.bytes());
+  }
+  return bytes;
 }
 
 void DuplicateFinder::add(const Hash128& content, const Document& document) {

@@ -21,9 +21,10 @@ class DuplicateFinder {
     uint64_t first = 0;  // these three: where the document is kept, see DocumentBuckets
   };
 
-  // Creates files in `directory`, which must exist.
-  DuplicateFinder(const std::string& directory, size_t buckets);
+  // Creates files in `directory`, which must exist. `saved`: what save() returned; continues with the files.
+  DuplicateFinder(const std::string& directory, size_t buckets, const std::vector<uint64_t>& saved = {});
   void add(const Hash128& content, const Document& document);
+  std::vector<uint64_t> save();  // makes the files durable; their sizes
   // Passes on every document whose content a document with a lower number has. Returns how many there are.
   int64_t find(const std::function<void(const Document&)>& take);
 

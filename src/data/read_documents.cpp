@@ -1,4 +1,5 @@
 // Splits files into documents, a buffer at a time.
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -18,8 +19,16 @@ constexpr size_t kLongestDocument = size_t{4} << 30;
 // at all. An empty separator gives the whole file.
 class Splitter {
  public:
-  Splitter(const InputFile& file, std::string separator)
-      : path_(file.path), source_(file.path, file.packing, file.stream), separator_(std::move(separator)) {}
+  // `begin`: byte at which a part begins.
+  Splitter(const InputFile& file, std::string separator, uint64_t begin)
+      : path_(file.path),
+        source_(file.path, file.packing, file.stream),
+        separator_(std::move(separator)),
+        before_(begin),
+        any_(begin > 0),
+        has_begun_(begin > 0) {
+    if (begin > 0) source_.skip(begin);
+  }
 
   // `part` is valid until the next call. False at the end.
   bool next(std::string_view& part) {
@@ -34,6 +43,7 @@ class Splitter {
       }
       if (is_at_end_) {
         part = std::string_view(buffer_).substr(start_);
+        start_ = buffer_.size();
         return !std::exchange(is_done_, true) && (!part.empty() || !any_);
       }
       fill();
@@ -41,10 +51,12 @@ class Splitter {
   }
 
   uint64_t bytes_read() const { return source_.bytes_read(); }
+  uint64_t end() const { return before_ + start_; }  // of the part: byte of the unpacked file
 
  private:
   void fill() {
     buffer_.erase(0, start_);
+    before_ += start_;
     start_ = 0;
     searched_ = buffer_.size() < separator_.size() ? 0 : buffer_.size() - separator_.size() + 1;
     const size_t old_size = buffer_.size();
@@ -52,7 +64,10 @@ class Splitter {
     const size_t got = source_.read_some(buffer_.data() + old_size, kPiece);
     buffer_.resize(old_size + got);
     is_at_end_ = got == 0;
-    if (!std::exchange(has_begun_, true)) buffer_.erase(0, byte_order_mark(buffer_));
+    if (!std::exchange(has_begun_, true)) {
+      before_ = byte_order_mark(buffer_);
+      buffer_.erase(0, before_);
+    }
     if (buffer_.size() > kLongestDocument) {
       throw_bad_input(path_, ": a document of more than ", kLongestDocument,
                       " bytes; mark where documents end, with --document-separator");
@@ -63,9 +78,10 @@ class Splitter {
   ByteSource source_;
   const std::string separator_;
   std::string buffer_;
+  uint64_t before_;      // bytes of the unpacked file before the buffer
   size_t start_ = 0;     // of the part
   size_t searched_ = 0;  // no separator begins before it
-  bool any_ = false, has_begun_ = false, is_at_end_ = false, is_done_ = false;
+  bool any_, has_begun_, is_at_end_ = false, is_done_ = false;
 };
 
 constexpr char kPrompt[] = "prompt", kCompletion[] = "completion";
@@ -97,6 +113,8 @@ std::pair<std::string, std::optional<size_t>> text_of_line(std::string_view line
 // Whether all documents are prompts with completions, or none is.
 class OneForm {
  public:
+  explicit OneForm(const ReadPosition& begin) : first_(begin.first), has_prompt_(begin.has_prompt) {}
+
   void require(const TextDocument& document) {
     if (first_.empty()) {
       first_ = document.place();
@@ -110,24 +128,30 @@ class OneForm {
 
  private:
   std::string first_;
-  bool has_prompt_ = false;
+  bool has_prompt_;
 };
 
 // The parts of all files, as documents whose text is the part. `enough`: whether to stop after so many bytes. Returns
 // whether it read everything.
-bool read_parts(const std::vector<InputFile>& files, const std::string& separator,
+bool read_parts(const std::vector<InputFile>& files, const std::string& separator, const ReadPosition& begin,
                 const std::function<void(const InputFile&, const TextDocument&)>& take,
                 const std::function<bool(uint64_t)>& enough) {
   uint64_t before = 0;  // bytes of the files before
-  for (size_t i = 0; i < files.size(); ++i) {
+  for (size_t i = 0; i < std::min(begin.file, files.size()); ++i) before += files[i].bytes;
+  for (size_t i = begin.file; i < files.size(); ++i) {
     const InputFile& file = files[i];
-    const bool is_jsonl = file.kind == InputKind::jsonl;
-    Splitter splitter(file, is_jsonl ? "\n" : separator);
+    const bool is_jsonl = file.kind == InputKind::jsonl, continues = i == begin.file;
+    Splitter splitter(file, is_jsonl ? "\n" : separator, continues ? begin.byte : 0);
     std::string_view part;
-    for (int64_t number = 1; splitter.next(part); ++number) {
+    for (int64_t number = continues ? begin.number : 1; splitter.next(part); ++number) {
       const uint64_t bytes = before + splitter.bytes_read();
       if (is_jsonl && is_blank(part)) continue;
-      take(file, {.text = part, .file = file.path, .file_number = i, .number = number, .bytes_read = bytes});
+      take(file, {.text = part,
+                  .file = file.path,
+                  .file_number = i,
+                  .number = number,
+                  .bytes_read = bytes,
+                  .end = splitter.end()});
       if (enough(bytes)) return false;
     }
     before += splitter.bytes_read();
@@ -138,8 +162,8 @@ bool read_parts(const std::vector<InputFile>& files, const std::string& separato
 }  // namespace
 
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
-                    const std::function<void(const TextDocument&)>& take, BadLines& bad) {
-  OneForm form;
+                    const std::function<void(const TextDocument&)>& take, BadLines& bad, const ReadPosition& begin) {
+  OneForm form(begin);
   const auto give = [&](const TextDocument& document) {
     form.require(document);
     take(document);
@@ -162,7 +186,7 @@ void read_documents(const std::vector<InputFile>& files, const DocumentFormat& f
     document.prompt = text.second;
     give(document);
   };
-  bad.check(read_parts(files, format.separator, read, [&](uint64_t bytes) { return bad.is_enough(bytes); }));
+  bad.check(read_parts(files, format.separator, begin, read, [&](uint64_t bytes) { return bad.is_enough(bytes); }));
 }
 
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
@@ -172,7 +196,7 @@ void read_documents(const std::vector<InputFile>& files, const DocumentFormat& f
 }
 
 bool read_lines(const std::vector<InputFile>& files, const std::function<void(const TextDocument&)>& take,
-                const BadLines& bad) {
+                const BadLines& bad, const ReadPosition& begin) {
   for (const InputFile& file : files) {
     if (file.kind != InputKind::jsonl) {
       throw_bad_input(
@@ -182,7 +206,7 @@ bool read_lines(const std::vector<InputFile>& files, const std::function<void(co
     }
   }
   return read_parts(
-      files, "", [&](const InputFile&, const TextDocument& line) { take(line); },
+      files, "", begin, [&](const InputFile&, const TextDocument& line) { take(line); },
       [&](uint64_t bytes) { return bad.is_enough(bytes); });
 }
 

@@ -18,6 +18,7 @@ void ShardSealing::add(const std::string& path, ShardRecord record) {
   const auto seal = [this, path, &kept] {
     try {
       seal_shard(path, kept);
+      if (sealed_) sealed_(kept);
     } catch (...) {
       failure_ = std::current_exception();
     }

@@ -1,6 +1,8 @@
 // A file with a write buffer.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -15,7 +17,19 @@ namespace shiftron {
 // Error(crash) if it cannot write or read back.
 class Spill {
  public:
-  explicit Spill(std::string path) : path_(std::move(path)) {}
+  // kept: bytes of the file that a killed build left and that stay; the rest of it is removed.
+  explicit Spill(std::string path, uint64_t kept = 0) : path_(std::move(path)), bytes_(kept) {
+    if (kept == 0) {
+      ::unlink(path_.c_str());
+      return;
+    }
+    file_ = FileDescriptor::open_for_update(path_);
+    if (file_.size() < kept) {
+      throw_bad_input(path_, " has ", file_.size(), " bytes, but its build had saved ", kept,
+                      ", so that it cannot continue; give the command again to start over");
+    }
+    file_.truncate(kept);
+  }
 
   void add(const void* data, size_t size) {
     const char* begin = static_cast<const char*>(data);
@@ -28,6 +42,15 @@ class Spill {
     if (!file_.is_open()) file_ = FileDescriptor::create(path_);
     file_.append(buffer_.data(), buffer_.size());
     buffer_.clear();
+  }
+  // First start_sync() of all spills, then sync() of each: that waits less.
+  void start_sync() {
+    flush();
+    if (file_.is_open() && synced_ < bytes_) file_.start_writing();
+  }
+  void sync() {
+    if (file_.is_open() && synced_ < bytes_) file_.sync();
+    synced_ = bytes_;
   }
   uint64_t bytes() const { return bytes_; }  // added
   const std::string& path() const { return path_; }
@@ -45,7 +68,8 @@ class Spill {
   std::string path_;
   FileDescriptor file_;
   std::vector<char> buffer_;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_;
+  uint64_t synced_ = 0;  // bytes
 };
 
 }  // namespace shiftron

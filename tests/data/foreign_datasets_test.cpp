@@ -16,7 +16,7 @@ namespace {
 std::string small_dataset(const Scratch& scratch, const std::string& tokenizer) {
   DatasetOutput options;
   options.output = scratch / "dataset";
-  DatasetWriter writer(options, {.size = 10, .end_of_document = 9, .tokenizer = {{"tokenizer.model", tokenizer}}}, "request", "x", 1);
+  DatasetWriter writer(options, {.size = 10, .end_of_document = 9, .tokenizer = {{"tokenizer.model", tokenizer}}}, {}, "x", 1);
   TokenDocument document;
   document.ids = {1, 2, 3};
   document.text_bytes = 7;

@@ -93,7 +93,7 @@ TEST(TokenImport, GivesTheBytesOfOtherBuilders) {
   DatasetOutput other;
   other.output = scratch / "other";
   other.shard_tokens = options.shard_tokens;
-  DatasetWriter writer(other, options.vocabulary, "request", "raw.bin", 1, std::ssize(documents));
+  DatasetWriter writer(other, options.vocabulary, {}, "raw.bin", 1, std::ssize(documents));
   for (const Row& document : documents) {
     TokenDocument added;
     added.ids.assign(document.begin(), document.end() - 1);

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Text as people have it: pipes, folders, patterns, lists and packed files give the documents of the plain file."""
 import json
+import os
 import pathlib
+import random
 import subprocess
+import time
 import unittest
 
-from harness import PROGRAM, SystemTest
+from harness import PROGRAM, SEED, SystemTest
 
 PACKERS = {"gz": ["gzip", "-c"], "zst": ["zstd", "-qc"], "xz": ["xz", "-c"], "bz2": ["bzip2", "-c"]}
 
@@ -103,6 +106,52 @@ class TextInputs(SystemTest):
         out = subprocess.run([PROGRAM, "data", "inspect", data, "--lengths", "--samples", "2"], capture_output=True, text=True, check=True).stdout
         self.assertIn(f"document {shown['samples'][1]['document']}, {shown['samples'][1]['tokens']} tokens: ", out)
         self.assertIn("bytes per token: ", out)
+
+
+class KilledBuild(SystemTest):
+    KILLS = int(os.environ.get("SHIFTRON_TEST_KILLS", "3"))
+    MEGABYTES = int(os.environ.get("SHIFTRON_TEST_MEGABYTES", "12"))
+
+    def test_killed_again_and_again(self):
+        """At random moments; the shards are those of a build that nobody killed."""
+        text = self.folder / "long.jsonl"
+        line = b'{"text": "%d %s"}\n'
+        words = [json.loads(line)["text"].encode() for line in (self.folder / "text.jsonl").read_text().splitlines()]
+        with open(text, "wb") as file:
+            for number in range(self.MEGABYTES * 10**6 // (sum(map(len, words)) // len(words) + 20)):
+                file.write(line % (number // 2, json.dumps(words[number % len(words)].decode())[1:-1].encode()) if number != 500 else b"broken\n")
+
+        def command(output):
+            return [PROGRAM, "data", "build", "--input", text, "--tokenizer", self.folder / "tokenizer.model", "--output", self.folder / output,
+                    "--deduplicate", "--skip-bad", "1", "--validation-fraction", "0.1", "--shard-tokens", "100000", "--threads", "2", "--json"]
+
+        began = time.monotonic()
+        whole = json.loads(subprocess.run(command("whole"), capture_output=True, check=True).stdout)
+        seconds = time.monotonic() - began
+        chance, kills, errors = random.Random(SEED), 0, b""
+        while True:
+            job = subprocess.Popen(command("killed"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            moment = chance.uniform(0.5, 1) * seconds if kills == 0 else chance.uniform(0.05, 0.8) * seconds
+            try:
+                out, error = job.communicate(timeout=moment if kills < self.KILLS else None)
+            except subprocess.TimeoutExpired:
+                job.kill()
+                out, error = job.communicate()
+                kills += 1
+                print(f"kill {kills} after {moment:.2f} s: {error.decode().splitlines()[:2]}", flush=True)
+                continue
+            finally:
+                errors += error
+            self.assertEqual(job.returncode, 0, error)
+            break
+        self.assertIn(b"resumes; ", errors)
+        killed = json.loads(out)
+        for result in (whole, killed):
+            for dataset in result["datasets"]:
+                del dataset["directory"]
+        self.assertEqual(dict(killed, was_there=False), whole)
+        self.assertEqual(*({path.relative_to(self.folder / name): path.read_bytes() for path in (self.folder / name).rglob("*") if path.is_file()}
+                           for name in ("killed", "whole")))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, co
                                                   data.validation, ' ', options.pack, ' ', options.shard_tokens);
   const uint64_t bytes = static_cast<uint64_t>(count) * static_cast<uint64_t>(generator.longest_document()) * 4;
   DatasetWriter writer(options, {.size = data.vocabulary, .end_of_document = kEndOfGenerated, .tokenizer = {}},
-                       request, data.source, bytes, count);
+                       {.words = {{"the options of data generate", request}}}, data.source, bytes, count);
   if (!writer.was_there()) {
     Progress progress("generating", static_cast<uint64_t>(count), "documents", output);
     int64_t number = 0;

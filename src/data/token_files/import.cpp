@@ -47,8 +47,8 @@ uint64_t bytes_of_files(const std::vector<TokenFile>& files) {
 }
 
 // The same for equal files and options; files are identified by name, size and modification time.
-std::string request_of_import(const TokenImport& options, const TokenVocabulary& vocabulary,
-                              const std::vector<TokenFile>& files) {
+BuildRequest request_of_import(const TokenImport& options, const TokenVocabulary& vocabulary,
+                               const std::vector<TokenFile>& files) {
   std::string words =
       detail::concatenate("import ", to_hex(xxh3_128(vocabulary.tokenizer.file.bytes)), ' ', vocabulary.size, ' ',
                           vocabulary.tokenizer.settings.beginning_of_document, ' ', vocabulary.end_of_document, ' ',
@@ -58,7 +58,7 @@ std::string request_of_import(const TokenImport& options, const TokenVocabulary&
     words += file.format + ' ' + to_string(file.element) + '\0';
     for (const std::string& path : file.files) words += state_of_files(path);
   }
-  return to_hex(xxh3_128(words));
+  return {.words = {{"the files and options of data import", "#" + to_hex(xxh3_128(words))}}};
 }
 
 // Bytes of text of each id, as far as a tokenizer says; and what the ids mean.
@@ -109,7 +109,7 @@ class Import {
  private:
   void write_in_order(DatasetWriter& writer) {
     Progress progress("importing", tokens_, "tokens", output_);
-    writer.write_in_order(documents_, [&](int64_t written) {  // with end tokens that the source may lack
+    writer.write_in_order({&documents_}, [&](int64_t written) {  // with end tokens that the source may lack
       progress.update(std::min(static_cast<uint64_t>(written), tokens_));
     });
   }
