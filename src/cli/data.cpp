@@ -122,10 +122,7 @@ void read_vocabulary(const CommandLine& line, BuildOptions& build) {
     return;
   }
   build.vocabulary.size = line.integer("vocab");
-  if (!read_value(line.text("end-of-document"), build.vocabulary.end_of_document).empty()) {
-    throw_bad_input("--end-of-document '", printable(line.text("end-of-document")),
-                    "' must be an id, because there is no --tokenizer");
-  }
+  build.vocabulary.end_of_document = end_of_document_id(line);
 }
 
 void report_build(const CommandLine& line, const BuildResult& result) {

@@ -179,18 +179,20 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
   if (!said) return entries_without_tokenizer(origin, ends, vocab, notes);
   GgufTokenizer& tokenizer = *said;
   if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
-  std::vector<GgufEntry> entries = {
-      {"tokenizer.ggml.model", tokenizer.model},
-      {"tokenizer.ggml.pre", std::string("default")},
-      {"tokenizer.ggml.tokens", std::move(tokenizer.pieces)},
-      {"tokenizer.ggml.scores", std::move(tokenizer.scores)},
-      {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
-      {"tokenizer.ggml.unknown_token_id", tokenizer.unknown},
-      {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // it has none: this token separates documents
-      {"tokenizer.ggml.add_bos_token", false},
-      {"tokenizer.ggml.add_eos_token", false},
-      {"tokenizer.ggml.add_space_prefix", false},
-      {"tokenizer.ggml.remove_extra_whitespaces", false}};
+  // A tokenizer without a beginning token: the end token separates documents.
+  const uint32_t beginning = tokenizer.beginning_of_document.value_or(tokenizer.end_of_document);
+  std::vector<GgufEntry> entries = {{"tokenizer.ggml.model", tokenizer.model},
+                                    {"tokenizer.ggml.pre", tokenizer.pre},
+                                    {"tokenizer.ggml.tokens", std::move(tokenizer.pieces)},
+                                    {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
+                                    {"tokenizer.ggml.bos_token_id", beginning},
+                                    {"tokenizer.ggml.add_bos_token", tokenizer.beginning_of_document.has_value()},
+                                    {"tokenizer.ggml.add_eos_token", false},
+                                    {"tokenizer.ggml.add_space_prefix", false},
+                                    {"tokenizer.ggml.remove_extra_whitespaces", false}};
+  if (!tokenizer.scores.empty()) entries.push_back({"tokenizer.ggml.scores", std::move(tokenizer.scores)});
+  if (!tokenizer.merges.empty()) entries.push_back({"tokenizer.ggml.merges", std::move(tokenizer.merges)});
+  if (tokenizer.unknown) entries.push_back({"tokenizer.ggml.unknown_token_id", *tokenizer.unknown});
   add_end_tokens(std::move(ends), vocab, entries, notes);
   return entries;
 }

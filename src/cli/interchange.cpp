@@ -16,6 +16,7 @@
 #include "cli/exports.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
+#include "cli/tokenizer_options.h"
 #include "cli/version.h"
 #include "config/faults.h"
 #include "config/validate.h"
@@ -64,7 +65,10 @@ struct Format {
 };
 const std::vector<Format>& formats();
 
-const char* const kOwnOptions[] = {"as", "precision", "shift.query", "shift.key", "shift.value", "norm-head"};
+const char* const kTokenizerOptions[] = {"end-of-document", "beginning-of-document", "special-text"};
+const char* const kOwnOptions[] = {"as",          "precision", "shift.query",     "shift.key",
+                                   "shift.value", "norm-head", "end-of-document", "beginning-of-document",
+                                   "special-text"};
 
 // The format that --format names. Throws Error(bad_input) if an option or its value belongs to another format.
 const Format& format_of(const CommandLine& line) {
@@ -110,17 +114,22 @@ const std::string kOtherPrograms =
     "to prepare data for this model, use the programs that it comes from (docs/dataset-format.md describes datasets); "
     "to generate text, use transformers with `shiftron checkpoint export --format hf`";
 
-// Takes the directory's tokenizer if this program can use it; otherwise says why not, and what to do. Adds a note if its
-// end of documents is not among the model's.
-void take_tokenizer(const std::string& directory, ForeignModel& model, std::vector<std::string>& notes) {
+// Takes the directory's tokenizer if this program can use it; otherwise says why not, and what to do. Adds a note if
+// its end of documents is not among the model's. Throws Error(bad_input) if it cannot be used with an option of the
+// line.
+void take_tokenizer(const CommandLine& line, ForeignModel& model, std::vector<std::string>& notes) {
+  const std::string directory = line.text("directory");
+  const bool is_chosen = std::ranges::any_of(kTokenizerOptions, [&](const char* name) { return line.has(name); });
   const std::vector<std::string> names = tokenizer_file_names();
   if (std::ranges::none_of(names, [&](const std::string& name) { return name_exists(directory + "/" + name); })) {
     model.without_tokenizer = fmt::format("{} has no {}; put the model's tokenizer there and import again", directory,
                                           fmt::join(names, " or "));
+    if (is_chosen) throw_bad_input(model.without_tokenizer);
     return;
   }
   try {
-    const std::unique_ptr<const Tokenizer> tokenizer = load_tokenizer(directory, {}, kOtherPrograms);
+    const std::unique_ptr<const Tokenizer> tokenizer =
+        load_tokenizer(directory, tokenizer_choice(line), kOtherPrograms);
     const std::string& path = tokenizer->name();
     const std::string fault = vocab_fault(*tokenizer, model.model.vocab, path);
     if (fault.empty()) model.tokenizer = stored_form(*tokenizer);
@@ -135,6 +144,7 @@ void take_tokenizer(const std::string& directory, ForeignModel& model, std::vect
     }
   } catch (const Error& error) {
     rethrow_system_error(error);
+    if (is_chosen) throw;
     model.without_tokenizer = error.what();
   }
 }
@@ -148,7 +158,8 @@ std::array<std::optional<int>, 3> requested_previous_tokens(const CommandLine& l
   return previous;
 }
 
-Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& from) {
+Origin origin_of(std::unique_ptr<SafetensorsSource> source, const CommandLine& line) {
+  const std::string from = line.text("directory");
   const bool is_wide = source->tensors().front().dtype == DType::float64;
   const HuggingFaceConfig& config = source->config();
   Origin origin{.tensors = {},
@@ -164,22 +175,18 @@ Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& f
                                      .begin_token = config.begin_token}},
                 .form = to_string(config.form),
                 .notes = config.notes};
-  take_tokenizer(from, origin.model, origin.notes);
+  take_tokenizer(line, origin.model, origin.notes);
   origin.tensors = std::move(source);
   return origin;
 }
 
 Origin open_hugging_face(const CommandLine& line) {
-  const std::string from = line.text("directory");
-  return origin_of(
-      std::make_unique<HuggingFaceSource>(
-          from, HuggingFaceImport{.previous = requested_previous_tokens(line), .norm_head = line.has("norm-head")}),
-      from);
+  const HuggingFaceImport how{.previous = requested_previous_tokens(line), .norm_head = line.has("norm-head")};
+  return origin_of(std::make_unique<HuggingFaceSource>(line.text("directory"), how), line);
 }
 
 Origin open_megatron(const CommandLine& line) {
-  const std::string from = line.text("directory");
-  return origin_of(std::make_unique<MegatronSource>(from, requested_previous_tokens(line)), from);
+  return origin_of(std::make_unique<MegatronSource>(line.text("directory"), requested_previous_tokens(line)), line);
 }
 
 // A step of ours, of which only the parameters are taken.
@@ -209,14 +216,15 @@ const std::vector<Format>& formats() {
   static const std::vector<Format> table = {
       {"hf",
        "Hugging Face, safetensors and config.json",
-       {"as", "precision", "shift.query", "shift.key", "shift.value", "norm-head"},
+       {"as", "precision", "shift.query", "shift.key", "shift.value", "norm-head", "end-of-document",
+        "beginning-of-document", "special-text"},
        {"fp32", "bf16", "fp64"},
        export_hugging_face,
        open_hugging_face},
       {"gguf", "llama.cpp, only models without shift", {"precision"}, {"f32", "f16", "bf16"}, export_gguf, nullptr},
       {"megatron",
        "Megatron-LM, tensors in safetensors",
-       {"shift.query", "shift.key", "shift.value"},
+       {"shift.query", "shift.key", "shift.value", "end-of-document", "beginning-of-document", "special-text"},
        {},
        nullptr,
        open_megatron},
@@ -287,7 +295,7 @@ void report_import(const CommandLine& line, const Origin& origin, const Imported
 // The same for the same files, as long as they do not change, and the same options.
 std::string request_of(const CommandLine& line) {
   std::string words = "import\n" + line.text("format") + "\n" + state_of_files(line.text("directory"));
-  for (const char* option : {"shift.query", "shift.key", "shift.value", "norm-head"}) {
+  for (const char* option : kOwnOptions) {
     words += line.has(option) ? std::string(option) + " " + line.text(option) + "\n" : "";
   }
   return to_hex(xxh3_128(words));
@@ -321,6 +329,7 @@ std::vector<Command> interchange_commands() {
                               " (default: as in the files); taps that the files lack start as the identity",
                           between(0, 3));
   };
+  const CommandOption end = tokenizer_options().front();
   return {
       {"checkpoint",
        "export",
@@ -350,7 +359,7 @@ std::vector<Command> interchange_commands() {
         previous("value"),
         flag("norm-head",
              "divide each row of the output head by its norm, as models with NormHead do during inference"),
-        json_flag()},
+        end, beginning_of_document(), special_text(), json_flag()},
        false,
        run_import,
        "shiftron checkpoint import downloaded --format hf --output imported"}};

@@ -60,10 +60,11 @@ std::vector<CommandOption> token_import_options() {
           format,
           element_option("type of the numbers of --format raw"),
           integer_option("vocab", "vocabulary size; without --tokenizer", between(2, INT32_MAX)),
-          integer_option("end-of-document",
-                         "id at which documents end; added to those that end without it; without --tokenizer",
-                         between(0, INT32_MAX)),
+          text_option("end-of-document", "ID",
+                      "id at which documents end; added to those that end without it; with --tokenizer the name of its "
+                      "token (default: as its files state)"),
           text_option("tokenizer", "FILE", "tokenizer that made the tokens, if this program can use it"),
+          beginning_of_document(),
           files_option("targets",
                        "a .npy of bool or uint8 for each input: 1 for tokens that are learned, 0 for the others"),
           integer_option("shuffle", "shuffle the documents, with this random seed; without it they keep their order",
@@ -76,16 +77,22 @@ std::vector<CommandOption> token_import_options() {
 
 void read_token_vocabulary(const CommandLine& line, TokenImport& import) {
   import.tokenizer = line.text("tokenizer");
-  for (const char* name : {"vocab", "end-of-document"}) {
-    if (line.has(name) && line.has("tokenizer")) {
-      throw_bad_input("--", name, " is already defined by --tokenizer ", import.tokenizer, "; omit one of them");
+  if (line.has("tokenizer")) {
+    if (line.has("vocab")) {
+      throw_bad_input("--vocab is already defined by --tokenizer ", import.tokenizer, "; omit one of them");
     }
-    if (!line.has(name) && !line.has("tokenizer")) {
-      throw_bad_input("data import needs --vocab N and --end-of-document I, or --tokenizer FILE, which defines both");
-    }
+    import.tokenizer_choice = tokenizer_choice(line);
+    import.stored_tokenizer = stored_tokenizer_at(line);
+    return;
   }
-  if (line.has("tokenizer")) import.stored_tokenizer = stored_tokenizer_at(line);
-  import.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), {}};
+  if (line.has("beginning-of-document")) {
+    throw_bad_input("--beginning-of-document only applies with --tokenizer; omit it");
+  }
+  if (!line.has("vocab") || !line.has("end-of-document")) {
+    throw_bad_input("data import needs --vocab N and --end-of-document I, or --tokenizer FILE, which defines both");
+  }
+  import.vocabulary.size = line.integer("vocab");
+  import.vocabulary.end_of_document = end_of_document_id(line);
 }
 
 // "2 files of megatron (u16), 1 of npy (i64)".

@@ -20,6 +20,7 @@
 #include "data/tokenizer_training.h"
 #include "interchange/hugging_face_tokenizer.h"
 #include "interchange/unfinished_export.h"
+#include "tokenizer/hugging_face/hugging_face_tokenizer.h"
 #include "tokenizer/known_words.h"
 #include "tokenizer/load_tokenizer.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
@@ -27,24 +28,34 @@
 namespace shiftron::cli {
 namespace {
 
+constexpr const char* kByteLevelKind = "byte-bpe";
+
 std::vector<CommandOption> options_of_tokenizer_train() {
   const TokenizerTraining training;
-  CommandOption kind = text_option("kind", "KIND", "bpe or unigram", training.kind);
-  kind.choices = {"bpe", "unigram"};
+  CommandOption kind = text_option(
+      "kind", "KIND", "bpe or unigram (SentencePiece), or byte-bpe, which writes a tokenizer.json", training.kind);
+  kind.choices = {"bpe", "unigram", kByteLevelKind};
+  CommandOption special =
+      text_option("special-tokens", "TOKEN...",
+                  "names of special tokens in addition to the one that ends documents; byte-bpe only");
+  special.values = kUnlimited;
+  special.takes_rest = true;
   return {input_files(),
-          required(integer_option("vocab", "vocabulary size, including 256 bytes, newline, end of document and unknown",
+          required(integer_option("vocab", "vocabulary size, including 256 bytes and the special tokens",
                                   between(1, kMostVocab))),
-          required(text_option("output", "FILE", "tokenizer model to write; an existing one is replaced")),
+          required(text_option("output", "FILE", "tokenizer to write; an existing one is replaced")),
           kind,
+          special,
           document_separator(),
           skip_bad(),
           text_option("text-key", "KEY", "JSON key of the text in JSONL lines", training.text_key),
           real_option("character-coverage",
-                      "fraction of the text's characters that get a token of their own; the rest is encoded as bytes",
+                      "fraction of the text's characters that get a token of their own; the rest is encoded as bytes. "
+                      "Not for byte-bpe",
                       between(kLeastCoverage, 1), "0.9995"),
           integer_option("sample-bytes",
                          "maximum size of the training text in bytes; of more text, an evenly spread sample of about "
-                         "this size is used",
+                         "this size is used. For SentencePiece, text without spaces counts 16 times",
                          at_least(4096), std::to_string(training.sample_bytes)),
           flag("verbose", "print the log of the tokenizer's trainer"),
           json_flag()};
@@ -76,6 +87,13 @@ int train(const CommandLine& line) {
   training.skip_bad = static_cast<uint64_t>(line.integer("skip-bad"));
   training.vocab = line.integer("vocab");
   training.kind = line.text("kind");
+  const bool is_byte_level = training.kind == kByteLevelKind;
+  if (is_byte_level && line.has("character-coverage")) {
+    throw_bad_input("--character-coverage does not apply to --kind ", kByteLevelKind, ", which has all bytes; omit it");
+  }
+  if (line.has("special-tokens")) training.special_tokens = line.texts("special-tokens");
+  training.threads = thread_count(0);
+  training.warn = [](const std::string& warning) { print_to_stderr("tokenizer train: warning: " + warning); };
   training.document_separator = unescape(line.text("document-separator"));
   training.text_key = line.text("text-key");
   training.character_coverage = line.real("character-coverage");
@@ -87,7 +105,10 @@ int train(const CommandLine& line) {
   ignore_write_signals();
   handle_thread_memory_exhaustion();
   TokenizerText text;
-  const auto tokenizer = make_tokenizer({kSentencePieceFile, train_tokenizer(training, &text)}, {}, output);
+  std::string bytes = train_tokenizer(training, &text);
+  const auto tokenizer = is_byte_level
+                             ? make_tokenizer({kHuggingFaceFile, std::move(bytes)}, {.end_of_document = 0}, output)
+                             : make_tokenizer({kSentencePieceFile, std::move(bytes)}, {}, output);
   const ReadingReport report{text.foreign_bytes, text.replaced_surrogates, text.bad_lines, text.first_bad,
                              "the tokenizer does not learn from them"};
   write_file_durably(output, tokenizer->file().bytes);

@@ -5,7 +5,9 @@
 
 #include "checkpoint/restore.h"
 #include "checkpoint/steps.h"
+#include "core/check.h"
 #include "core/file.h"
+#include "core/foreign_text.h"
 #include "data/dataset.h"
 
 namespace shiftron::cli {
@@ -31,6 +33,15 @@ TokenizerChoice tokenizer_choice(const CommandLine& line) {
   if (line.has("beginning-of-document")) choice.beginning_of_document = line.text("beginning-of-document");
   choice.special_text = line.has("special-text");
   return choice;
+}
+
+int32_t end_of_document_id(const CommandLine& line) {
+  int32_t id = -1;
+  if (!read_value(line.text("end-of-document"), id).empty()) {
+    throw_bad_input("--end-of-document '", printable(line.text("end-of-document")),
+                    "' must be an id, because there is no --tokenizer");
+  }
+  return id;
 }
 
 std::optional<StoredTokenizer> stored_tokenizer_at(const CommandLine& line) {

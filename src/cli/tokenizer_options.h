@@ -13,6 +13,8 @@ std::vector<CommandOption> tokenizer_options();
 CommandOption beginning_of_document();
 CommandOption special_text();
 TokenizerChoice tokenizer_choice(const CommandLine& line);
+// --end-of-document where there is no --tokenizer. Throws Error(bad_input).
+int32_t end_of_document_id(const CommandLine& line);
 
 // If --tokenizer names a dataset, a step or a tokenizer in one, and no option chooses something else: what is stored
 // there, because the file alone does not state the choices that were made about it.

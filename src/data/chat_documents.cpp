@@ -79,8 +79,8 @@ TokenDocument ChatEncoder::encode(std::string_view line, const std::string& wher
   for (size_t i = 0; i < document.ids.size(); ++i) {
     if (document.ids[i] == end) {
       throw_bad_input(where, ": ", tokenizer_.piece(end), " ends documents and, in ", to_string(chat_),
-                      ", each turn of the assistant, so that a chat of several turns would be cut; split it into chats "
-                      "of one turn, or give a tokenizer with another token at the end of documents");
+                      ", each turn, so that a chat of several turns would be cut; end documents with another special "
+                      "token of the tokenizer: --end-of-document TOKEN, or split the chat into chats of one turn");
     }
     const bool has_next = i + 1 < document.ids.size();
     const int32_t next = has_next ? document.ids[i + 1] : end;

@@ -1,10 +1,12 @@
-// Takes the pieces from a SentencePiece model, with U+2581 for spaces as there.
+// Takes the pieces from a SentencePiece model, with U+2581 for spaces as there. Others are in gguf_byte_level.cpp.
 #include "interchange/gguf_tokenizer.h"
 
 #include <algorithm>
 #include <set>
 
 #include "core/check.h"
+#include "interchange/gguf_byte_level.h"
+#include "tokenizer/hugging_face/hugging_face_tokenizer.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -57,17 +59,13 @@ std::vector<std::string> names_of(const SentencePieceModel& model, const Tokeniz
 }  // namespace
 
 GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
-  if (tokenizer.file().name != kSentencePieceFile) {
-    throw_bad_input(tokenizer.name(), " is not a SentencePiece model: this program writes no other tokenizers as GGUF");
-  }
+  if (tokenizer.file().name == kHuggingFaceFile) return gguf_byte_level(tokenizer);
   const SentencePieceModel model = read_sentencepiece_model(tokenizer);
   const bool is_unigram = model.algorithm == SentencePieceAlgorithm::unigram;
   GgufTokenizer result{.model = is_unigram ? "t5" : "llama",
-                       .pieces = {},
-                       .scores = {},
-                       .types = {},
-                       .end_of_document = static_cast<uint32_t>(tokenizer.end_of_document()),
-                       .note = {}};
+                       .end_of_document = static_cast<uint32_t>(tokenizer.end_of_document())};
+  const int32_t beginning = tokenizer.beginning_of_document();
+  if (beginning >= 0) result.beginning_of_document = static_cast<uint32_t>(beginning);
   if (is_unigram) {
     result.note =
         "llama.cpp encodes characters that have no piece as the unknown token; this program encodes their bytes";
@@ -91,13 +89,11 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
     return name;
   };
   const bool newline_is_found = is_user_defined(model, "\n");
-  bool has_unknown = false;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const SentencePiece& piece = model.pieces[static_cast<size_t>(id)];
     const std::string& name = own[static_cast<size_t>(id)];
     const bool is_control = piece.type == Type::control || piece.type == Type::unknown;
-    if (piece.type == Type::unknown && !has_unknown) result.unknown = static_cast<uint32_t>(id);
-    has_unknown = has_unknown || piece.type == Type::unknown;
+    if (piece.type == Type::unknown && !result.unknown) result.unknown = static_cast<uint32_t>(id);
     if (piece.type == Type::unused) {
       const bool stays = is_never_joined(name, newline_is_found) && names.insert(name).second;
       add(stays ? name : reserved("unused", id), piece.score, stays ? Type::normal : Type::control);
@@ -105,7 +101,7 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
       add(is_control && is_joined(name, names) ? reserved("control", id) : name, piece.score, piece.type);
     }
   }
-  if (!has_unknown) throw_bad_input(model.name, " has no unknown piece, which llama.cpp requires");
+  if (!result.unknown) throw_bad_input(model.name, " has no unknown piece, which llama.cpp requires");
   return result;
 }
 

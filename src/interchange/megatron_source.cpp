@@ -22,7 +22,7 @@ constexpr char kUp[] = "mlp.linear_fc1.weight", kDown[] = "mlp.linear_fc2.weight
 constexpr char kTable[] = "embedding.word_embeddings.weight", kHead[] = "output_layer.weight";
 
 // Keys of Llama's config.json, each with ours and Megatron-LM's.
-constexpr std::array<std::array<const char*, 3>, 11> kKeys = {
+constexpr std::array<std::array<const char*, 3>, 11> kMegatronKeys = {
     {{"num_hidden_layers", "layers", "num_layers"},
      {"hidden_size", "hidden", "hidden_size"},
      {"num_attention_heads", "heads", "num_attention_heads"},
@@ -99,7 +99,7 @@ Json with_plain_arguments(Json json, const std::string& path) {
 
 // The same object under Llama's keys.
 Json with_llama_keys(Json json, const std::string& path) {
-  for (const auto& names : kKeys) {
+  for (const auto& names : kMegatronKeys) {
     const char* given = nullptr;
     Json value;
     for (const char* name : names) {
@@ -194,7 +194,7 @@ void MegatronSource::read_config(const std::string& path) {
   const Json given = read_foreign_config(path);
   refuse_other_models(given, path);
   Json json = with_llama_keys(with_plain_arguments(given, path), path);
-  for (const auto& names : kKeys) {
+  for (const auto& names : kMegatronKeys) {
     if ((names[0] == std::string("rope_theta") || names[0] == std::string("rms_norm_eps")) &&
         !json.contains(names[0])) {
       throw_bad_input(

@@ -98,6 +98,27 @@ TEST(TokenizerTraining, SamplesAreOfTheText) {
   EXPECT_ERROR(train_tokenizer(training), ExitCode::bad_input, "raise --sample-bytes");
 }
 
+// The ends of lines are text for this kind, in a text file too; long lines are cut before a word.
+TEST(TokenizerTraining, ByteLevelTokenizersLearnLineEnds) {
+  const Scratch scratch;
+  std::string lines, line;
+  for (int i = 0; i < 9000; ++i) lines += "  gradient;\n\n";
+  for (int i = 0; i < 140000; ++i) line += " gradient";
+  TokenizerTraining training;
+  training.kind = "byte-bpe";
+  training.vocab = 267;
+  const auto ids_of = [&](const std::string& text) {
+    return make_tokenizer({"tokenizer.json", train_tokenizer(training)}, {.end_of_document = 0}, "T")->encode(text);
+  };
+  training.files = {scratch.write("lines.txt", lines)};
+  EXPECT_EQ(ids_of(";\n\n").size(), 1u);
+  training.files = {scratch.write("line.jsonl", R"({"text": ")" + line + "\"}\n")};
+  training.vocab = 265;
+  EXPECT_EQ(ids_of(" gradient").size(), 1u);
+  training.vocab = 266;
+  EXPECT_ERROR(train_tokenizer(training), ExitCode::bad_input, "at most 265");  // no part of a word was learned
+}
+
 TEST(TokenizerTraining, FaultsSayWhatToDo) {
   const Scratch scratch;
   TokenizerTraining training;
@@ -116,7 +137,10 @@ TEST(TokenizerTraining, FaultsSayWhatToDo) {
   EXPECT_ERROR(train_tokenizer(training), ExitCode::bad_input, "vocab 100: must be between 260");
   training.vocab = 300;
   training.kind = "words";
-  EXPECT_ERROR(train_tokenizer(training), ExitCode::bad_input, "use bpe or unigram");
+  EXPECT_ERROR(train_tokenizer(training), ExitCode::bad_input, "use bpe, unigram or byte-bpe");
+  training.kind = "bpe";
+  training.special_tokens = {"<a>"};
+  EXPECT_ERROR(train_tokenizer(training), ExitCode::bad_input, "special tokens can be added to");
 }
 
 }  // namespace

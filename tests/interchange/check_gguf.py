@@ -16,7 +16,10 @@ import numpy
 from llama_cpp import Llama
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tokenizer"))
 import reference  # noqa: E402
+from byte_level_cases import BYTE_LEVEL  # noqa: E402
+from hard_texts import HARD as HARD_TEXTS, random_texts  # noqa: E402
 from harness import MODEL, PROGRAM, ROOT, environment, options, scaled, shiftron, step  # noqa: E402
 from read_checkpoint import read_step  # noqa: E402
 from tokenizer_cases import HARD, numbers_of, random_strings  # noqa: E402
@@ -37,6 +40,52 @@ def must(*words):
     if result.returncode != 0:
         raise AssertionError(f"{words}: {result.stdout}{result.stderr}")
     return result.stdout
+
+
+class ByteLevel(unittest.TestCase):
+    """tokenizer.json: ids of llama.cpp against those of `tokenizer encode`, which check_conformance.py compares with the package."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="shiftron-interchange-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, True)
+        cls.texts = HARD_TEXTS + list(random_texts(2000))
+        (cls.folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in cls.texts))
+
+    def exported(self, name, content, *choice):
+        """(llama.cpp's model, the file's size, ids of every text, what the export says of differences)"""
+        folder = self.folder / name.replace(" ", "-")
+        folder.mkdir()
+        tokenizer = folder / "tokenizer.json"
+        tokenizer.write_text(json.dumps(content))
+        ends = [token["content"] for token in content["added_tokens"] if token["special"]]
+        choice = choice or ["--beginning-of-document", "none", "--end-of-document=" + ends[-1]]
+        must("data", "build", "--input", self.folder / "texts.jsonl", "--tokenizer", tokenizer, *choice, "--output", folder / "data")
+        must("train", *options({**MODEL, "train.steps": 1, "model.vocab": 2048, "shift.key": 0, "shift.value": 0, "data.train": folder / "data",
+                                "output.directory": folder / "run"}))
+        answer = json.loads(must("checkpoint", "export", step(folder / "run", 1), "--format", "gguf", "--output", folder / "m.gguf", "--json"))
+        lines = must("tokenizer", "encode", tokenizer, *choice, "--input", self.folder / "texts.jsonl").splitlines()
+        model = Llama(str(folder / "m.gguf"), vocab_only=True, verbose=False)
+        return model, [json.loads(line) for line in lines], answer.get("note", "")
+
+    def test_ids(self):
+        for name, (content, is_similar) in BYTE_LEVEL.items():
+            model, ours, note = self.exported(name, content)
+            self.assertEqual("ids of llama.cpp may differ" in note, is_similar, f"{name}: {note}")
+            theirs = [model.tokenize(text.encode(), add_bos=True, special=False) for text in self.texts]
+            wrong = [row for row in zip(self.texts, ours, theirs) if row[1] != row[2]]
+            print(f"ids of {name}: {len(wrong)} of {len(self.texts)} texts differ")
+            for text, one, other in wrong[:3]:
+                print(f"  {ascii(text)[:200]}\n    ours   {str(one)[:200]}\n    theirs {str(other)[:200]}")
+            self.assertLessEqual(len(wrong), len(self.texts) // 8 if is_similar else 0, name)
+
+    def test_tokens_at_the_ends(self):
+        content = BYTE_LEVEL["llama-bpe"][0]
+        model, ours, _ = self.exported("ends", content, "--end-of-document", "<|eot_id|>")
+        ids = {token["content"]: token["id"] for token in content["added_tokens"]}
+        self.assertEqual((model.token_bos(), model.token_eos()), (ids["<|begin_of_text|>"], ids["<|eot_id|>"]))
+        self.assertEqual(model.tokenize(b"a", add_bos=True, special=False), [ids["<|begin_of_text|>"], *ours[self.texts.index("a")]])
+        self.assertEqual(model.tokenize(b"<|eot_id|>", add_bos=False, special=True), [ids["<|eot_id|>"]])
 
 
 class Gguf(unittest.TestCase):

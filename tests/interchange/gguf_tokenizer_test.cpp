@@ -41,7 +41,7 @@ TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
     EXPECT_EQ(types[6], 256);
     EXPECT_EQ(types[4], 1);
     EXPECT_EQ(found.end_of_document, static_cast<uint32_t>(tokenizer.end_of_document()));
-    EXPECT_EQ(found.pieces[found.unknown], "<unk>");
+    EXPECT_EQ(found.pieces[found.unknown.value()], "<unk>");
   }
 }
 

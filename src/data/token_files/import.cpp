@@ -66,7 +66,7 @@ TokenVocabulary read_vocabulary(const TokenImport& options, std::vector<int32_t>
   if (options.tokenizer.empty()) return options.vocabulary;
   const std::unique_ptr<const Tokenizer> tokenizer = options.stored_tokenizer
                                                          ? make_tokenizer(*options.stored_tokenizer, options.tokenizer)
-                                                         : load_tokenizer(options.tokenizer);
+                                                         : load_tokenizer(options.tokenizer, options.tokenizer_choice);
   for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
     bytes_of_ids.push_back(static_cast<int32_t>(tokenizer->bytes_of(id)));
   }

@@ -20,6 +20,7 @@ struct TokenImport : DatasetOutput {  // `threads` is ignored
   std::optional<TokenElement> element;                // of files that do not state it
   std::vector<std::string> masks;                     // .npy; one for each input, or none
   std::string tokenizer;                              // path of its file; empty = none, then `vocabulary` is used
+  TokenizerChoice tokenizer_choice{};                 // what its files leave open
   std::optional<StoredTokenizer> stored_tokenizer{};  // what a dataset or a checkpoint at `tokenizer` holds
   TokenVocabulary vocabulary;
   bool shuffle = false;  // documents, by `seed`; otherwise they keep their order
