@@ -1,4 +1,4 @@
-// What `data build`, `data import` and `data generate` share: options, and what they report about a dataset.
+// What the commands that make datasets share: options, and what they report about a dataset.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -28,6 +28,7 @@ std::vector<Command> train_commands();
 std::vector<Command> data_commands();
 std::vector<Command> generate_data_commands();  // data generate
 std::vector<Command> token_file_commands();     // data import, data export
+std::vector<Command> rewrite_commands();        // data merge, data split
 std::vector<Command> tokenizer_commands();
 std::vector<Command> evaluate_commands();   // evaluate, generate
 std::vector<Command> benchmark_commands();  // evaluate compare

@@ -8,8 +8,8 @@ std::vector<Command> all_commands() {
   std::vector<Command> commands;
   for (const auto table :
        {train_commands, evaluate_commands, benchmark_commands, data_commands, generate_data_commands,
-        token_file_commands, tokenizer_commands, checkpoint_commands, interchange_commands, inspect_commands,
-        self_test_commands, preflight_commands, status_commands, compare_commands}) {
+        token_file_commands, rewrite_commands, tokenizer_commands, checkpoint_commands, interchange_commands,
+        inspect_commands, self_test_commands, preflight_commands, status_commands, compare_commands}) {
     const std::vector<Command> some = table();
     commands.insert(commands.end(), some.begin(), some.end());
   }

@@ -59,8 +59,8 @@ struct DatasetWriter::Implementation {
   uint64_t number = 0;  // documents added
   std::string first;    // where the first one came from
   bool has_targets = false;
-  std::optional<DatasetDescription> written;  // of shards that write_in_order() wrote
-  bool is_saved;                              // the request says so
+  std::vector<DatasetDescription> written;  // of each part, if write_in_order() wrote the shards
+  bool is_saved;                            // the request says so
   std::optional<std::string> saved_note;
 
   Implementation(const DatasetOutput& given, const TokenVocabulary& tokens, const BuildRequest& request,
@@ -260,11 +260,12 @@ std::vector<BuiltDataset> DatasetWriter::Implementation::existing() const {
 }
 
 void DatasetWriter::Implementation::check_parts(const Words& words) const {
-  int64_t documents = written ? written->documents() : 0;
+  int64_t documents = 0;
+  for (const DatasetDescription& part : written) documents += part.documents();
   for (const DocumentBuckets& part : buckets) documents += part.documents();
   if (documents == 0) throw_bad_input(words.nothing);
   for (size_t i = 0; i < buckets.size(); ++i) {
-    if (written || buckets[i].documents() > 0) continue;
+    if (!written.empty() || buckets[i].documents() > 0) continue;
     if (options.has_validation) {
       throw_bad_input("none of the ", documents, " documents is in the ", i == 0 ? "training" : "validation", " part",
                       words.nothing_in);
@@ -286,10 +287,10 @@ DatasetDescription DatasetWriter::Implementation::description_of(size_t part, co
 std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltDataset>& built,
                                                               const Progress::Output& output) {
   uint64_t all_tokens = 0;
-  for (const DocumentBuckets& part : buckets) all_tokens += written ? 0 : static_cast<uint64_t>(part.tokens());
+  for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
   Progress progress("writing shards", all_tokens, "tokens", output);
   std::vector<std::vector<ShardPlan>> plans(parts.size());
-  for (size_t i = 0; i < parts.size() && !written; ++i) {
+  for (size_t i = 0; i < parts.size() && written.empty(); ++i) {
     plans[i] = plan_shards(buckets[i], options.shard_tokens, options.pack, most_described_shards(header()));
   }
   std::vector<ShardJournal> journals;
@@ -302,7 +303,7 @@ std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltD
   std::vector<std::string> texts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const DatasetDescription description =
-        written ? *written : description_of(i, plans[i], is_saved ? &journals[i] : nullptr, progress);
+        !written.empty() ? written[i] : description_of(i, plans[i], is_saved ? &journals[i] : nullptr, progress);
     if (has_targets && description.counted_targets() == 0) {
       throw_bad_input("none of the ", description.tokens(), " targets of the ",
                       parts[i].empty() ? "dataset" : parts[i] + " part",
@@ -333,12 +334,30 @@ std::vector<BuiltDataset> DatasetWriter::finish(const Words& words, const Progre
   return built;
 }
 
-void DatasetWriter::write_in_order(OrderedDocuments& documents, const std::function<void(int64_t)>& progressed) {
+void DatasetWriter::write_in_order(const std::vector<OrderedDocuments*>& parts,
+                                   const std::function<void(int64_t)>& progressed) {
   Implementation& self = *implementation_;
-  CHECK(self.parts.size() == 1 && self.options.pack == 0 && self.number == 0, "documents in order are written alone");
-  self.has_targets = documents.has_targets();
-  self.written =
-      write_ordered(documents, self.header(), self.options.shard_tokens, self.directory.work(""), progressed);
+  CHECK(self.parts.size() == parts.size() && self.number == 0, "documents in order are written alone");
+  self.has_targets = parts.front()->has_targets();
+  int64_t before = 0;  // tokens of the parts before
+  for (size_t i = 0; i < parts.size(); ++i) {
+    CHECK(self.options.pack == 0 || parts[i]->has_ends(), "documents to be packed lack their ends");
+    self.written.push_back(write_ordered(*parts[i], self.header(), self.options.shard_tokens,
+                                         self.directory.work(self.parts[i]),
+                                         [&](int64_t tokens) { progressed(before + tokens); }));
+    before += self.written.back().tokens();
+  }
+}
+
+void DatasetWriter::take_shards(const DatasetDescription& description) {
+  Implementation& self = *implementation_;
+  CHECK(self.parts.size() == 1 && self.number == 0, "existing shards make a dataset alone");
+  self.has_targets = description.header.has_targets;
+  self.written = {description};
+}
+
+std::string DatasetWriter::work_directory() const {
+  return implementation_->directory.work();
 }
 
 void DatasetWriter::leave_out() {

@@ -98,9 +98,15 @@ class DatasetWriter {
   // With DatasetOutput::deduplicate, after the last add() and before finish(): removes all but the first of documents
   // of equal content. Returns how many were removed.
   int64_t remove_duplicates();
-  // Instead of add(), without packing and validation: writes the shards at once, without a copy of the tokens in
-  // between. `progressed` gets the number of tokens written so far. Memory: 24 bytes for each document of a shard.
-  void write_in_order(OrderedDocuments& documents, const std::function<void(int64_t tokens)>& progressed);
+  // Instead of add(): writes the shards of each part at once, without a copy of the tokens in between. Packing needs
+  // documents that has_ends(). `progressed` gets the number of tokens written so far. Memory: 40 bytes for each
+  // document of a shard.
+  void write_in_order(const std::vector<OrderedDocuments*>& parts,
+                      const std::function<void(int64_t tokens)>& progressed);
+
+  // Instead of add(), for one dataset: its shards exist, in work_directory() or elsewhere.
+  void take_shards(const DatasetDescription& description);
+  std::string work_directory() const;  // from which finish() moves files named as shards are
 
   struct Words {
     std::string nothing;          // the message if no document was added

@@ -37,21 +37,36 @@ std::string text(const nlohmann::json& object, const char* key, const std::strin
   return value.get<std::string>();
 }
 
+bool is_plain_name(const std::string& name) {
+  constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  return name.find_first_not_of(kPlain) == std::string::npos && !name.empty() && name != "." && name != ".." &&
+         name.size() <= 255;
+}
+
 // A plain file name: nothing that leads out of the directory.
 std::string file_name(const nlohmann::json& object, const char* key, const std::string& where) {
   const std::string name = text(object, key, where);
-  const bool plain =
-      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
-  if (!plain || name.empty() || name == "." || name == ".." || name.size() > 255) {
-    throw_bad_input(where, ": \"", printable(name), "\" is not a plain file name");
-  }
+  if (!is_plain_name(name)) throw_bad_input(where, ": \"", printable(name), "\" is not a plain file name");
   return name;
+}
+
+// A plain file name, or a relative path that ends in one: merging leaves shards of other file systems where they are.
+std::string shard_path(const nlohmann::json& object, const char* key, const std::string& where) {
+  constexpr size_t kLongest = 4096;
+  const std::string path = text(object, key, where);
+  const bool has_control = std::ranges::any_of(path, [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+  const bool is_relative = !path.starts_with('/') && path.find("//") == std::string::npos;
+  if (has_control || !is_relative || path.size() > kLongest ||
+      !is_plain_name(path.substr(path.find_last_of('/') + 1))) {
+    throw_bad_input(where, ": \"", printable(path), "\" is neither a plain file name nor a relative path to one");
+  }
+  return path;
 }
 
 ShardRecord parse_shard(const nlohmann::json& object, const ShardHeader& header, const std::string& where) {
   const Hdf5Type type = header.token_type();
   ShardRecord shard;
-  shard.file = file_name(object, "file", where);
+  shard.file = shard_path(object, "file", where);
   const std::string place = where + ", " + shard.file;
   shard.bytes = static_cast<uint64_t>(number(object, "bytes", 1, INT64_MAX, place));
   shard.tokens = number(object, "tokens", 1, kMostTokens, place);

@@ -41,7 +41,7 @@ struct ShardHeader {
 enum class ShardRow { tokens, targets };
 
 struct ShardRecord {
-  std::string file;    // name within the dataset's directory
+  std::string file;    // name within the dataset's directory, or a path relative to it
   uint64_t bytes = 0;  // of the file
   int64_t tokens = 0;
   int64_t documents = 0;

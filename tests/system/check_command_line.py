@@ -80,6 +80,8 @@ class CommandLine(SystemTest):
             "data import": [folder / "tokens.npy", "--format", "raw", "--dtype", "u16", "--vocab", "384", "--end-of-document", "3",
                             "--output", folder / "imported-tokens"],
             "data export": [cls.validation, "--format", "megatron", "--output", folder / "tokens"],
+            "data merge": [cls.validation, cls.validation, "--output", folder / "merged"],
+            "data split": [cls.validation, "--documents", "1", "--output", folder / "split"],
             "data inspect": [cls.validation],
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],

@@ -109,7 +109,7 @@ class Import {
  private:
   void write_in_order(DatasetWriter& writer) {
     Progress progress("importing", tokens_, "tokens", output_);
-    writer.write_in_order(documents_, [&](int64_t written) {  // with end tokens that the source may lack
+    writer.write_in_order({&documents_}, [&](int64_t written) {  // with end tokens that the source may lack
       progress.update(std::min(static_cast<uint64_t>(written), tokens_));
     });
   }

@@ -32,7 +32,7 @@ struct TokenImportResult {
   DocumentCounts counts;
 };
 
-// Equal inputs and options give equal bytes. Memory does not grow with the input, except by 24 bytes for each document
+// Equal inputs and options give equal bytes. Memory does not grow with the input, except by 56 bytes for each document
 // of a shard. With shuffling, packing or validation: as build_dataset(), and each document is held whole.
 // Throws Error(bad_input) for faults of the input, Error(crash) if it cannot write; then nothing of the output remains.
 // `output` is where progress goes; `notify` is called with the result before the last trace of the import is removed.
