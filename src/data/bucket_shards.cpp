@@ -12,11 +12,6 @@
 
 namespace shiftron {
 
-int64_t filling(int64_t position, int64_t tokens, int64_t pack) {
-  const int64_t room = pack > 0 ? (pack - position % pack) % pack : 0;
-  return room < tokens ? room : 0;
-}
-
 std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard_tokens, int64_t pack, size_t most) {
   std::vector<ShardPlan> plan;
   int64_t position = 0;

@@ -11,10 +11,6 @@
 
 namespace shiftron {
 
-// End tokens that fill a window of packed data before a document of so many tokens, if all documents before it end at
-// `position`. None if `pack` is 0.
-int64_t filling(int64_t position, int64_t tokens, int64_t pack);
-
 struct ShardPlan {
   int64_t tokens = 0;
   int64_t documents = 0;

@@ -143,8 +143,7 @@ RewrittenDatasets merge_datasets(const DatasetMerge& merge, const Progress::Outp
                                  const NotifyRewritten& notify) {
   if (merge.datasets.empty()) throw_bad_input("no dataset; name those that are to be merged");
   std::vector<Dataset> datasets;
-  BuildRequest request{
-      .words = {{"the command", "data merge"}, {"--shard-tokens", std::to_string(merge.shard_tokens)}}};
+  BuildRequest request{.words = {{"the command", "data merge"}}};
   const auto open = std::make_shared<OpenShards>();
   for (const std::string& directory : merge.datasets) {
     datasets.emplace_back(directory, open);

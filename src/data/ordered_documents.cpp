@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/check.h"
-#include "data/bucket_shards.h"
 #include "data/shard_sealing.h"
 
 namespace shiftron {
@@ -98,6 +97,11 @@ class DocumentCopy {
 };
 
 }  // namespace
+
+int64_t filling(int64_t position, int64_t tokens, int64_t pack) {
+  const int64_t room = pack > 0 ? (pack - position % pack) % pack : 0;
+  return room < tokens ? room : 0;
+}
 
 void refuse_shards(int64_t shard_tokens, size_t most, const std::string& enough) {
   throw_bad_input("--shard-tokens ", shard_tokens, " makes more than the ", most, " shards that ", kDescriptionFile,

@@ -39,6 +39,10 @@ class OrderedDocuments {
 // Throws Error(bad_input): --shard-tokens makes more shards than dataset.json can hold; `enough` is what to give.
 [[noreturn]] void refuse_shards(int64_t shard_tokens, size_t most, const std::string& enough);
 
+// End tokens that fill a window of packed data before a document of so many tokens, if all documents before it end at
+// `position`. None if `pack` is 0.
+int64_t filling(int64_t position, int64_t tokens, int64_t pack);
+
 // Writes all documents to shards in `directory`, whole documents of up to `shard_tokens` tokens each; a longer one gets
 // a shard of its own. `header.pack` > 0: windows are filled as in a build; this needs has_ends(). `progressed` gets the
 // number of tokens written so far, with end tokens. Memory: 40 bytes for each document of a shard, in addition to
