@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,6 +18,7 @@
 #include "cli/tokenizer_options.h"
 #include "cli/version.h"
 #include "core/check.h"
+#include "core/file_identity.h"
 #include "core/foreign_text.h"
 #include "core/log.h"
 #include "data/build.h"
@@ -30,8 +30,6 @@
 
 namespace shiftron::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Options of every command that makes a dataset; see read_dataset_options().
 std::vector<CommandOption> dataset_options() {
@@ -148,11 +146,12 @@ void report_build(const CommandLine& line, const BuildResult& result) {
 
 // A folder may hold both parts. A text that is learned says nothing when it is held out.
 void hold_out(BuildOptions& build) {
-  std::set<fs::path> validation;
-  std::error_code error;
-  for (const std::string& path : build.validation_inputs) validation.insert(fs::weakly_canonical(path, error));
-  const size_t removed = std::erase_if(
-      build.inputs, [&](const std::string& path) { return validation.contains(fs::weakly_canonical(path, error)); });
+  std::set<std::optional<FileIdentity>> validation;
+  for (const std::string& path : build.validation_inputs) validation.insert(file_identity(path));
+  const size_t removed = std::erase_if(build.inputs, [&](const std::string& path) {
+    const auto identity = file_identity(path);
+    return identity && validation.contains(identity);
+  });
   if (removed == 0) return;
   print_to_stderr("data build: note: " + std::to_string(removed) + (removed == 1 ? " file" : " files") +
                   " of --input also named by --validation-input: only in DIR/validation");

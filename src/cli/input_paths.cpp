@@ -43,8 +43,8 @@ class Folder {
   // What was passed over; "" if nothing.
   std::string note() const {
     if (others_ == 0) return "";
-    return printable(path_) + ": " + std::to_string(others_) + (others_ == 1 ? " file" : " files") +
-           " without an ending of text left out (" + printable(other_) +
+    return printable(path_) + ": " + std::to_string(others_) + (others_ == 1 ? " file" : " files") + " left out that " +
+           (others_ == 1 ? "is" : "are") + " not regular or without an ending of text (" + printable(other_) +
            "); name such files, or give a pattern in quotes, to read them";
   }
 
@@ -66,7 +66,7 @@ class Folder {
       if (path.filename().native().starts_with('.')) continue;
       if (fs::is_directory(path, error)) {
         add(path);
-      } else if (has_text_ending(path)) {
+      } else if (fs::is_regular_file(path, error) && has_text_ending(path)) {
         files_.push_back(path);
       } else {
         if (others_++ == 0 || path.native() < other_) other_ = path;

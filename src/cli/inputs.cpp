@@ -12,6 +12,7 @@
 #include "cli/input_paths.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/file_identity.h"
 #include "core/foreign_text.h"
 #include "core/log.h"
 
@@ -48,13 +49,12 @@ std::vector<std::string> paths_of_inputs(const CommandLine& line, const std::str
 }
 
 std::string repeated_inputs(const std::vector<std::string>& paths) {
-  std::set<std::filesystem::path> known;
+  std::set<FileIdentity> known;
   std::string first;
   size_t repeated = 0;
   for (const std::string& path : paths) {
-    std::error_code error;
-    const std::filesystem::path file = std::filesystem::canonical(path, error);
-    if (error || known.insert(file).second) continue;
+    const auto identity = file_identity(path);
+    if (!identity || known.insert(*identity).second) continue;
     if (repeated++ == 0) first = path;
   }
   if (repeated == 0) return "";

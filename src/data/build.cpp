@@ -319,6 +319,22 @@ BuildRequest request_of(const BuildOptions& options, const TokenVocabulary& voca
   return request;
 }
 
+// Names, sizes and times of change; empty for a pipe.
+std::vector<std::string> states_of(const std::vector<InputFile>& inputs) {
+  std::vector<std::string> states;
+  for (const InputFile& input : inputs) states.push_back(input.stream == nullptr ? state_of_files(input.path) : "");
+  return states;
+}
+
+// Documents may be missing, or cut.
+void refuse_changed_inputs(const std::vector<InputFile>& inputs, const std::vector<std::string>& states) {
+  const std::vector<std::string> now = states_of(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (now[i] == states[i]) continue;
+    throw_bad_input(inputs[i].path, " changed while it was read; build again once no program writes to it");
+  }
+}
+
 std::string note_of(const BuildResult& result) {
   return detail::concatenate(result.empty_documents, ' ', result.foreign_bytes, ' ', result.replaced_surrogates, ' ',
                              result.bad_lines, ' ', result.duplicates);
@@ -356,6 +372,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   if (!options.chat_template.empty()) chat.emplace(chat_template_of(options.chat_template), *tokenizer);
   DatasetOutput target = options;
   target.has_validation = !options.validation_inputs.empty();
+  const std::vector<std::string> states = states_of(result.inputs);
   const BuildRequest request = request_of(options, vocabulary, result.inputs);
   DatasetWriter writer(target, vocabulary, request, names_of_inputs(paths), expected_text_bytes(result.inputs));
   result.was_there = writer.was_there();
@@ -364,16 +381,22 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
     read_note(writer.note(), result);
   } else {
     DocumentReader(options, tokenizer.get(), chat ? &*chat : nullptr, writer, request.is_saved, result).run(output);
+    refuse_changed_inputs(result.inputs, states);
     result.duplicates = writer.remove_duplicates();
   }
   const bool text = has_kind(result.inputs, InputKind::text);
   const std::string inputs = paths.size() == 1 ? printable(paths[0]) : names_of_inputs(paths);
-  result.datasets =
-      writer.finish({.nothing = (options.ids ? "no document with ids in " : "no document with text in ") + inputs,
-                     .too_few = text ? ", or mark where documents end, with --document-separator" : "",
-                     .nothing_in = "; give other files with --input and --validation-input",
-                     .note = note_of(result)},
-                    output);
+  std::string left_out;
+  for (const std::string& fault : result.first_bad) left_out += fault + "\n";
+  if (result.bad_lines > 0)
+    left_out += detail::concatenate(result.bad_lines, result.bad_lines == 1 ? " broken line was" : " broken lines were",
+                                    " left out; ");
+  result.datasets = writer.finish(
+      {.nothing = left_out + (options.ids ? "no document with ids in " : "no document with text in ") + inputs,
+       .too_few = text ? ", or mark where documents end, with --document-separator" : "",
+       .nothing_in = "; give other files with --input and --validation-input",
+       .note = note_of(result)},
+      output);
   if (notify) notify(result);
   writer.commit();
   return result;

@@ -50,6 +50,10 @@ bool is_made_here(const std::string& name) {
   return is_finished_file(name) || name.starts_with(std::string(kDescriptionFile) + ".temporary-");
 }
 
+[[noreturn]] void refuse_dataset(const std::string& directory) {
+  throw_bad_input(directory, " already holds a dataset, which is not overwritten; choose another --output");
+}
+
 // What a killed build was about to publish.
 struct Promise {
   std::set<std::string> hashes{};  // of each dataset.json
@@ -95,14 +99,17 @@ BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std:
     return;
   }
   has_cleared_ = !fs::is_empty(work(), error);
-  clear_remains();
+  clear_targets();
+  clear_work();
+  has_published_ = false;
   for (const std::string& part : parts_) make_directory(work(part));
 }
 
 BuildDirectory::~BuildDirectory() {
   if (committed_ || is_there_) return;
   std::error_code error;
-  clear_remains();
+  clear_targets();
+  clear_work();
   fs::remove_all(work(), error);
   lock_.reset();
   if (!existed_) fs::remove(output_, error);
@@ -135,11 +142,16 @@ void BuildDirectory::save(const std::string& text) {
 
 void BuildDirectory::publish(const std::vector<std::string>& texts, const std::string& note) {
   std::string hashes;
+  std::error_code error;
+  for (const std::string& part : parts_) {  // of another build, into this folder of the output
+    if (fs::exists(target(part) + "/" + kDescriptionFile, error)) refuse_dataset(target(part));
+  }
   for (size_t i = 0; i < parts_.size(); ++i) {
     write_file_durably(work(parts_[i]) + "/" + kDescriptionFile, texts[i]);
     hashes += to_hex(xxh3_128(texts[i])) + "\n";
   }
   write_file_durably(work(kPublished), hashes + kRequestKey + request_.hash() + "\n" + kNoteKey + note + "\n");
+  has_published_ = true;
   remove_buckets();
   move_all();
 }
@@ -167,7 +179,12 @@ void BuildDirectory::move_all() {
 void BuildDirectory::commit() {
   std::error_code error;
   committed_ = true;
-  fs::remove_all(work(), error);
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(work(), error)) {
+    if (entry.path().filename() != kPublished) old.push_back(entry.path());
+  }
+  for (const fs::path& path : old) fs::remove_all(path, error);
+  fs::remove_all(work(), error);  // until then a build of the same request knows that all is there
 }
 
 void BuildDirectory::lock() {
@@ -201,14 +218,13 @@ void BuildDirectory::look_for_existing() {
   if (is_there_) return move_all();
   if (is_finished) fs::remove_all(work(), error);
   if (is_finished || !foreign.empty()) {
-    throw_bad_input(foreign.empty() ? holder : foreign,
-                    " already holds a dataset, which is not overwritten; choose another --output");
+    refuse_dataset(foreign.empty() ? holder : foreign);
   }
-  const bool remains = fs::exists(work(), error);
+  has_published_ = !promise.hashes.empty();
   for (const auto& entry : fs::directory_iterator(output_, error)) {
     const std::string name = entry.path().filename();
     const bool ours = name == kWorkName || name == DirectoryLock::kName ||
-                      (remains && (is_made_here(name) || name == "train" || name == "validation"));
+                      (has_published_ && (is_made_here(name) || name == "train" || name == "validation"));
     if (!ours) throw_bad_input(output_, " is not empty (", name, "); choose another --output");
   }
   const bool has_saved = fs::exists(work(kRequest), error) && fs::exists(work(kSaved), error);
@@ -238,23 +254,31 @@ bool BuildDirectory::is_complete(std::set<std::string> hashes) const {
   return hashes.empty();
 }
 
-// Each dataset.json first: without it, the rest is not a dataset. Then what was saved: it needs the rest.
-void BuildDirectory::clear_remains() {
+// Each dataset.json first: without it, the rest is not a dataset.
+void BuildDirectory::clear_targets() {
+  if (!has_published_) return;
   std::error_code error;
   std::vector<fs::path> old;
   for (const std::string part : kParts) {
     fs::remove(target(part) + "/" + kDescriptionFile, error);
   }
-  fs::remove(work(kSaved), error);
   for (const std::string part : kParts) {
     for (const auto& entry : fs::directory_iterator(target(part), error)) {
       if (is_made_here(entry.path().filename())) old.push_back(entry.path());
     }
   }
-  for (const auto& entry : fs::directory_iterator(work(), error)) old.push_back(entry.path());
   for (const fs::path& path : old) fs::remove_all(path, error);
   fs::remove(target("train"), error);
   fs::remove(target("validation"), error);
+}
+
+// What was saved first: it needs the rest.
+void BuildDirectory::clear_work() {
+  std::error_code error;
+  std::vector<fs::path> old;
+  fs::remove(work(kSaved), error);
+  for (const auto& entry : fs::directory_iterator(work(), error)) old.push_back(entry.path());
+  for (const fs::path& path : old) fs::remove_all(path, error);
 }
 
 }  // namespace shiftron

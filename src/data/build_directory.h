@@ -12,9 +12,10 @@
 namespace shiftron {
 
 // The output directory while it is being filled: everything is in OUTPUT/.building, under a lock, until it is moved in
-// place, dataset.json last. A failed build removes what it made. A killed one leaves .building, and the next build of
-// the same request continues: from what was saved, or, if the files were about to be moved (.building/published names
-// each dataset.json), by moving the rest. If nothing was saved, the next build clears what is left and starts over.
+// place, dataset.json last. A failed build removes what it made, and nothing else. A killed one leaves .building, and
+// the next build of the same request continues: from what was saved, or, if the files were about to be moved
+// (.building/published names each dataset.json), by moving the rest. If nothing was saved, the next build clears what
+// is left and starts over.
 class BuildDirectory {
  public:
   // parts: names of the datasets in `output`, or one empty name for the directory itself. Throws Error(bad_input) if
@@ -52,7 +53,8 @@ class BuildDirectory {
   void remove_buckets();
   void move(const std::string& part, const std::string& name);
   void move_all();
-  void clear_remains();
+  void clear_work();
+  void clear_targets();
 
   std::string output_;
   std::vector<std::string> parts_;
@@ -60,6 +62,7 @@ class BuildDirectory {
   std::string note_;
   std::optional<std::string> saved_;
   bool existed_ = false, is_there_ = false, has_cleared_ = false, has_saved_ = false;
+  bool has_published_ = false;  // this build or a killed one: files in the output may be its own
   bool committed_ = false;
   std::optional<DirectoryLock> lock_;
 };

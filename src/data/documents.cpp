@@ -55,13 +55,17 @@ constexpr Foreign kForeign[] = {
 
 constexpr size_t kLooked = size_t{1} << 20;  // bytes of a file that determine its kind
 
-// Whether the first line that is not blank is a JSON object; if it is longer than `begin`, its first bytes decide.
-bool begins_with_object(std::string_view begin, bool is_whole) {
+// Whether the first line that is not blank is a JSON object, or begins like one with a key if it may be broken; if it
+// is longer than `begin`, its first bytes decide.
+bool begins_with_object(std::string_view begin, bool is_whole, bool may_be_broken) {
   while (!begin.empty()) {
     const size_t end = begin.find('\n');
     const std::string_view line = begin.substr(0, end);
     if (!is_blank(line)) {
-      if (line[line.find_first_not_of(" \t\r")] != '{') return false;
+      const size_t brace = line.find_first_not_of(" \t\r");
+      if (line[brace] != '{') return false;
+      const size_t key = line.find_first_not_of(" \t", brace + 1);
+      if (may_be_broken && key != std::string_view::npos && line[key] == '"') return true;
       if (end == std::string_view::npos && !is_whole) return line.find('"') != std::string_view::npos;
       try {
         static_cast<void>(JsonLine(line, ""));
@@ -110,8 +114,9 @@ InputKind kind_of(const std::string& path, std::string_view begin, bool is_whole
   const std::string ending = lower_ending(name);
   if (ending == ".jsonl" || ending == ".ndjson") return InputKind::jsonl;
   if (ending == ".txt") return InputKind::text;
-  const bool is_object = begins_with_object(begin, is_whole);
-  if (ending == ".json" && !is_object) refuse_json(path, begin);
+  // A broken first line of JSONL must not make all of it one text; JSON of several lines gets advice of its own.
+  const bool is_json = ending == ".json", is_object = begins_with_object(begin, is_whole, !is_json);
+  if (is_json && !is_object) refuse_json(path, begin);
   return is_object ? InputKind::jsonl : InputKind::text;
 }
 

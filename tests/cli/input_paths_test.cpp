@@ -2,6 +2,7 @@
 #include "cli/input_paths.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -37,9 +38,11 @@ class InputPathsTest : public ::testing::Test {
 
 TEST_F(InputPathsTest, AFolderMeansItsFilesInOrder) {
   EXPECT_EQ(found({"many"}), many_);
+  ASSERT_EQ(::mkfifo((scratch_ / "many/pipe.txt").c_str(), 0600), 0);  // opening it would wait for a writer
   const InputPaths paths = input_paths({scratch_ / "many", scratch_ / "many/b/z.md"});
   ASSERT_EQ(paths.notes.size(), 1u);
-  EXPECT_EQ(paths.notes[0].find((scratch_ / "many") + ": 2 files without an ending of text left out (" +
+  EXPECT_EQ(paths.notes[0].find((scratch_ / "many") +
+                                ": 3 files left out that are not regular or without an ending of text (" +
                                 (scratch_ / "many/_SUCCESS") + ")"),
             0u);
   EXPECT_ERROR(input_paths({scratch_ / "none"}), ExitCode::bad_input, "none has no file with an ending of text");

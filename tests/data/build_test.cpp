@@ -355,6 +355,7 @@ TEST(Build, RemainsOfAKilledBuildAreCleared) {
   fs::create_directories(options.output + "/.building");
   fs::create_directories(options.output + "/train");
   scratch.write("dataset/.building/bucket-0.tokens", "old");
+  scratch.write("dataset/.building/published", "0123\nrequest 0123\nnote \n");  // it was moving its files
   scratch.write("dataset/shard-00007.h5", "old");
   scratch.write("dataset/dataset.json.temporary-123", "old");
   scratch.write("dataset/train/dataset.json.temporary-123", "old");

@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <sstream>
 
+#include "data/build_directory.h"
 #include "data/verify.h"
 #include "expect_error.h"
 #include "fixture.h"
@@ -249,6 +251,54 @@ TEST(KilledBuild, WhatAnotherBuildMadeStays) {
   fs::rename(other.output, options.output + "/train");
   EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "train already holds a dataset");
   EXPECT_EQ(Dataset(options.output + "/train").fingerprint(), fingerprint);
+}
+
+TEST(FailedBuild, RemovesOnlyWhatItMade) {
+  const Scratch scratch;
+  const BuildOptions options = example_build(scratch, example_documents(40));
+  BuildOptions inner = options;
+  inner.output = options.output + "/validation";
+  {
+    const BuildDirectory failed(options.output, {""}, {});
+    build_dataset(inner);  // meanwhile
+  }
+  EXPECT_TRUE(verify_dataset(inner.output).faults.empty());
+
+  BuildOptions other = options;
+  other.output = scratch / "other";
+  fs::create_directories(other.output + "/.building");  // of a build that was killed at its start
+  const std::string own = scratch.write("other/tokenizer.model", "the user's");
+  EXPECT_ERROR(build_dataset(other), ExitCode::bad_input, "is not empty (tokenizer.model)");
+  EXPECT_EQ(Scratch::read(own), "the user's");
+}
+
+TEST(FailedBuild, AnInputThatChangesMeanwhileIsRefused) {
+  const Scratch scratch;
+  const BuildOptions options = example_build(scratch, example_documents(40));
+  std::ostringstream lines;
+  const auto change = [&] {
+    fs::last_write_time(options.inputs[0], fs::file_time_type::clock::now() + std::chrono::seconds(5));
+    return 0.0;
+  };
+  EXPECT_ERROR(build_dataset(options, {&lines, false, change}), ExitCode::bad_input,
+               options.inputs[0] + " changed while it was read");
+  EXPECT_FALSE(fs::exists(options.output));
+}
+
+// Not one text of all lines.
+TEST(FailedBuild, ABrokenFirstLineIsABrokenLine) {
+  const Scratch scratch;
+  BuildOptions options = example_build(scratch, example_documents(1));
+  options.document_separator = "";
+  options.inputs = {scratch.write("lines", "{\"text\":\"a\n{\"text\":\"b\"}\n")};
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "lines:1");
+  options.skip_bad = 1;
+  const BuildResult built = build_dataset(options);
+  EXPECT_EQ(built.bad_lines, 1U);
+  EXPECT_EQ(built.datasets.at(0).documents, 1);
+  options.output = scratch / "nothing";
+  options.inputs = {scratch.write("lines", "{\"text\":\"a\n")};
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "1 broken line was left out; no document with text");
 }
 
 }  // namespace
