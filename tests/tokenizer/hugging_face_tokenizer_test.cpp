@@ -82,6 +82,24 @@ TEST(HuggingFace, BytesWithoutTokensAreReplaced) {
   EXPECT_EQ(tokenizer->encode("a\xFF\xE2\x96z"), tokenizer->encode("a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz"));
 }
 
+// The package writes the character that stands for the byte in bytes: U+010A for the newline.
+TEST(HuggingFace, ByteLevelModelsFallBackOnlyWherePiecesAreMissing) {
+  const std::string end = "<|endoftext|>", text = "a\n\xE6\x97\xA5 b";
+  json file = family("gpt_2");
+  const Ids plain = made(file, end)->encode(text);
+  file["model"]["byte_fallback"] = true;
+  EXPECT_EQ(made(file, end)->encode(text), plain);
+  json& vocabulary = file["model"]["vocab"];
+  vocabulary["<0xC4>"] = 2000;
+  vocabulary["<0x8A>"] = 2001;
+  EXPECT_EQ(made(file, end)->encode(text), plain);
+  const std::string newline = "\xC4\x8A";
+  vocabulary["unused"] = vocabulary[newline];
+  vocabulary.erase(newline);
+  file["model"]["merges"] = json::array();
+  EXPECT_EQ(made(file, end)->encode("a\nb"), (Ids{id_of(file, "a"), 2000, 2001, id_of(file, "b")}));
+}
+
 TEST(HuggingFace, NamesOfSpecialTokensAreText) {
   json file = family("llama_3");
   const std::string end = "<|end_of_text|>";

@@ -16,8 +16,8 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "cases"
 CODE_POINTS = [code_point for code_point in range(0x110000) if not 0xD800 <= code_point < 0xE000]
 SETS = [r"\s", r"\S", r"\d", r"\D", r"\w", r"\W", r"\h", r".", r"\p{L}", r"\P{L}", r"\p{^L}", r"\p{N}", r"\p{P}", r"\p{S}", r"\p{M}", r"\p{Z}",
         r"\p{Lu}", r"\p{Ll}", r"\p{Lm}", r"\p{Lo}", r"\p{Lt}", r"\p{Nd}", r"\p{Han}", r"\p{Hiragana}", r"\p{Letter}", r"[[:space:]]", r"[[:digit:]]",
-        r"[^\s\p{L}\p{N}]", r"[\p{L}&&[^a-z]]", r"[^\p{L}&&[a-z]]", r"[^[^ab]c]", r"[a[b-d]\]^-]", r"[\x{1F600}-\x{1F64F}]", r"(?i:s)", r"(?i:K)",
-        r"[一-龥ࠀ-一가-퟿]", r"[!-/:-~！-／：-～‘-‟　-。]", r"(?m:.)"]
+        r"[^\s\p{L}\p{N}]", r"[\p{L}&&[^a-z]]", r"[^\p{L}&&[a-z]]", r"[^[^ab]c]", r"[a[b-d]\]^-]", r"[]a]", r"[^]-a]", r"[^\s\w]", r"[[:word:]]", r"[\x{1F600}-\x{1F64F}]",
+        r"(?i:s)", r"(?i:K)", r"[一-龥ࠀ-一가-퟿]", r"[!-/:-~！-／：-～‘-‟　-。]", r"(?m:.)"]
 PATTERNS = [
     (r"\s+(?!\S)|\s+", ["a  b", "a \n b  ", "   "]),
     (r"\p{N}{1,3}+", ["1234567", "12 3456"]),  # a repetition of the repetition

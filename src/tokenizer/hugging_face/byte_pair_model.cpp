@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "tokenizer/hugging_face/byte_level.h"
 #include "tokenizer/hugging_face/code_points.h"
 #include "tokenizer/tokenizer.h"
 
@@ -50,7 +49,6 @@ void BytePairModel::read_vocabulary(const JsonPart& part, const TokenModelOption
   const JsonPart vocabulary = part["vocab"];
   if (!vocabulary.value().is_object()) vocabulary.refuse("is not an object");
   ids_.reserve(vocabulary.value().size());
-  const ByteLevelAlphabet alphabet;
   const bool ignores_merges = part["ignore_merges"].boolean_or(false);
   byte_ids_.fill(-1);
   for (const auto& [piece, value] : vocabulary.value().items()) {
@@ -62,7 +60,7 @@ void BytePairModel::read_vocabulary(const JsonPart& part, const TokenModelOption
     add_piece(piece, id, vocabulary);
     if (piece.empty() || options.hidden.contains(piece)) continue;
     if (gets_bytes_) {
-      const auto bytes = alphabet.decoded(piece);
+      const auto bytes = alphabet_.decoded(piece);
       if (!bytes) continue;  // no text becomes it
       if (bytes->size() == 1) byte_ids_[static_cast<uint8_t>(bytes->front())] = id;
       if (ignores_merges) words_.emplace(*bytes, id);
@@ -72,7 +70,8 @@ void BytePairModel::read_vocabulary(const JsonPart& part, const TokenModelOption
       if (ignores_merges) words_.emplace(piece, id);
     }
   }
-  if (falls_back_) read_fallback_bytes();
+  if (falls_back_) fallback_ids_ = fallback_byte_ids();
+  if (falls_back_ && !gets_bytes_) byte_ids_ = fallback_ids_;
   if (!part["unk_token"].is_null()) {
     const auto found = ids_.find(part["unk_token"].text());
     if (found == ids_.end()) part["unk_token"].refuse("is not in the vocabulary");
@@ -179,9 +178,15 @@ void BytePairModel::split(std::string_view word, std::vector<int32_t>& symbols) 
       symbols.push_back(id);
       continue;
     }
-    const auto byte_id = [this](char byte) { return byte_ids_[static_cast<uint8_t>(byte)]; };
-    if (falls_back_ && std::ranges::all_of(character, [&](char byte) { return byte_id(byte) >= 0; })) {
-      for (const char byte : character) symbols.push_back(byte_id(byte));
+    const auto fallback = [this](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
+    std::string bytes;  // of the character, as there: the one that stands for the byte
+    if (gets_bytes_) {
+      alphabet_.append_encoded(bytes, character);
+    } else {
+      bytes = character;
+    }
+    if (falls_back_ && std::ranges::all_of(bytes, [&](char byte) { return fallback(byte) >= 0; })) {
+      for (const char byte : bytes) symbols.push_back(fallback(byte));
     } else if (unknown_ >= 0) {
       if (!fuses_unknown_) add_unknown();
       is_unknown = true;

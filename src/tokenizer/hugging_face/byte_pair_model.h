@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tokenizer/hugging_face/byte_level.h"
 #include "tokenizer/hugging_face/merge_table.h"
 #include "tokenizer/hugging_face/token_model.h"
 
@@ -35,8 +36,10 @@ class BytePairModel : public TokenModel {
   std::vector<std::string> joined_;          // results of merges, if texts might be cut
   std::vector<std::vector<int32_t>> pages_;  // ids of characters, by number / 256 and the rest
   IdOfText words_;                           // that are not cut (ignore_merges)
+  ByteLevelAlphabet alphabet_;
   bool gets_bytes_;
   bool falls_back_;  // to bytes
+  ByteIds fallback_ids_{};
   bool fuses_unknown_;
   int32_t unknown_ = -1;
 };

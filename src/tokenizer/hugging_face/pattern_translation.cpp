@@ -23,16 +23,19 @@ constexpr std::string_view kNoSpaces =
     "1681}-\\x{1fff}\\x{200b}-\\x{2027}"
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{"
     "10ffff}";
-// With what Oniguruma takes for a word character of Latin-1.
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xb2\\xb3\\xb9\\xbc-\\xbe";
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Oniguruma takes these for word characters too, but not within a set.
+constexpr std::string_view kMoreWord = "\\xb2\\xb3\\xb9\\xbc-\\xbe";
 
 class Translation {
  public:
   Translation(std::string_view pattern, const JsonPart& where, bool knows_recent)
-      : pattern_(pattern), where_(where), knows_recent_(knows_recent), word_(kWord), digits_("\\p{Nd}") {
-    if (!knows_recent) return;
-    for (const char* const category : {"L", "M", "Nd", "Nl", "Pc"}) word_ += recent_characters(category);
-    digits_ += recent_characters("Nd");
+      : pattern_(pattern), where_(where), knows_recent_(knows_recent), word_in_sets_(kWord), digits_("\\p{Nd}") {
+    if (knows_recent) {
+      for (const char* const category : {"L", "M", "Nd", "Nl", "Pc"}) word_in_sets_ += recent_characters(category);
+      digits_ += recent_characters("Nd");
+    }
+    word_ = word_in_sets_ + std::string(kMoreWord);
   }
 
   std::string run() {
@@ -208,7 +211,7 @@ class Translation {
       out_ += "(?>\\x0d\\x0a|[\\x0a-\\x0d\\x{85}\\x{2028}\\x{2029}])";
       return true;
     }
-    if (const auto set = named_set()) {
+    if (const auto set = named_set(word_)) {
       out_ += positive(*set);
     } else {
       out_ += escaped(escaped_character());
@@ -216,16 +219,16 @@ class Translation {
     return true;
   }
 
-  // After a backslash: \s, \p{…} and so on.
-  std::optional<CharacterSet> named_set() {
+  // After a backslash: \s, \p{…} and so on. word: what \w stands for at this place.
+  std::optional<CharacterSet> named_set(const std::string& word) {
     if (takes("s")) return CharacterSet{std::string(kSpaces)};
     if (takes("S")) return CharacterSet{std::string(kNoSpaces)};
     if (takes("d")) return CharacterSet{digits_};
     if (takes("D")) return CharacterSet{.others = {"[^" + digits_ + "]"}};
     if (takes("h")) return CharacterSet{"0-9a-fA-F"};
     if (takes("H")) return CharacterSet{.others = {"[^0-9a-fA-F]"}};
-    if (takes("w")) return CharacterSet{word_};
-    if (takes("W")) return CharacterSet{.others = {"[^" + word_ + "]"}};
+    if (takes("w")) return CharacterSet{word};
+    if (takes("W")) return CharacterSet{.others = {"[^" + word + "]"}};
     if (!takes("p{") && !takes("P{")) return std::nullopt;
     bool is_negative = pattern_[at_ - 2] == 'P';
     if (takes("^")) is_negative = !is_negative;
@@ -233,10 +236,10 @@ class Translation {
     if (end == std::string_view::npos) refuse("a property without an end");
     const std::string_view name = pattern_.substr(at_, end - at_);
     at_ = end + 1;
-    return property(name, is_negative);
+    return property(name, is_negative, word);
   }
 
-  CharacterSet property(std::string_view name, bool is_negative) const {
+  CharacterSet property(std::string_view name, bool is_negative, const std::string& word) const {
     std::string key;
     for (const char letter : name) {
       const bool is_letter = std::isalnum(static_cast<uint8_t>(letter)) != 0;
@@ -253,7 +256,7 @@ class Translation {
     if (key == "space" || key == "whitespace")
       return is_negative ? CharacterSet{std::string(kNoSpaces)} : inside(kSpaces);
     if (key == "digit") return inside(digits_);
-    if (key == "word") return inside(word_);
+    if (key == "word") return inside(word);
     if (key == "upper") return inside("\\p{Uppercase}");
     if (key == "lower") return inside("\\p{Lowercase}");
     std::string own = general_category(name);
@@ -302,13 +305,13 @@ class Translation {
   std::string bracket() {
     if (++depth_ > kMostGroups) refuse("too many sets in one another");
     const bool is_negative = takes("^");
-    std::vector<CharacterSet> met(1);  // joined by &&
-    for (bool first = true; !takes("]"); first = false) {
+    std::vector<CharacterSet> met(1);                               // joined by &&
+    for (bool first = true; first || !takes("]"); first = false) {  // a ] that comes first is a character
       if (at_end()) refuse("a [ without its ]");
       if (takes("&&")) {
         met.emplace_back();
       } else {
-        member(met.back(), first);
+        member(met.back());
       }
     }
     --depth_;
@@ -319,7 +322,7 @@ class Translation {
     return is_negative ? "(?:(?!" + all + ")(?s:.))" : "(?:" + all + ")";
   }
 
-  void member(CharacterSet& set, bool first) {
+  void member(CharacterSet& set) {
     if (takes("[:")) {
       const bool is_negative = takes("^");
       const size_t end = pattern_.find(":]", at_);
@@ -328,18 +331,15 @@ class Translation {
       const std::string_view name = pattern_.substr(at_, end - at_);
       if (std::ranges::find(kNames, name) == std::end(kNames)) refuse("[:" + printable(name) + ":]");
       at_ = end + 2;
-      return add(set, property(name, is_negative));
+      return add(set, property(name, is_negative, word_in_sets_));
     }
     if (takes("[")) {
       set.others.push_back(bracket());
       return;
     }
-    if (!first || peek() != ']') {
-      if (pattern_.substr(at_).starts_with("\\")) {
-        ++at_;
-        if (const auto named = named_set()) return add(set, *named);
-        return range(set, takes("b") ? U'\b' : escaped_character());
-      }
+    if (takes("\\")) {
+      if (const auto named = named_set(word_in_sets_)) return add(set, *named);
+      return range(set, takes("b") ? U'\b' : escaped_character());
     }
     range(set, take_character());
   }
@@ -354,7 +354,7 @@ class Translation {
     const size_t before = at_++;
     char32_t last = 0;
     if (takes("\\")) {
-      if (named_set()) {  // as in [a-\s]: a hyphen
+      if (named_set(word_in_sets_)) {  // as in [a-\s]: a hyphen
         at_ = before;
         return;
       }
@@ -370,7 +370,8 @@ class Translation {
   std::string_view pattern_;
   const JsonPart& where_;
   bool knows_recent_;
-  std::string word_, digits_;  // insides of sets
+  std::string word_in_sets_, digits_;  // insides of sets
+  std::string word_;                   // likewise, outside of a pattern's sets
   size_t at_ = 0;
   int depth_ = 0;
   std::string out_{};

@@ -5,16 +5,15 @@
 #include <cstdio>
 
 namespace shiftron {
-bool TokenModel::read_fallback_bytes() {
-  bool all = true;
-  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+TokenModel::ByteIds TokenModel::fallback_byte_ids() const {
+  ByteIds ids{};
+  for (size_t byte = 0; byte < ids.size(); ++byte) {
     std::array<char, 8> name{};
     std::snprintf(name.data(), name.size(), "<0x%02X>", static_cast<unsigned>(byte));
     const auto found = ids_.find(std::string_view(name.data()));
-    byte_ids_[byte] = found == ids_.end() ? -1 : found->second;
-    all = all && found != ids_.end();
+    ids[byte] = found == ids_.end() ? -1 : found->second;
   }
-  return all;
+  return ids;
 }
 
 void TokenModel::add_piece(const std::string& piece, int64_t id, const JsonPart& part) {

@@ -47,8 +47,8 @@ class TokenModel {
   const ByteIds& byte_ids() const { return byte_ids_; }
 
  protected:
-  // "<0x0A>" and so on; whether all are there.
-  bool read_fallback_bytes();
+  // Of "<0x0A>" and so on; -1: not there.
+  ByteIds fallback_byte_ids() const;
   void add_piece(const std::string& piece, int64_t id, const JsonPart& part);
   IdOfText ids_;
   ByteIds byte_ids_{};

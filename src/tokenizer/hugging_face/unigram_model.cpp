@@ -46,7 +46,7 @@ UnigramModel::UnigramModel(const JsonPart& part, const TokenModelOptions& option
   }
   build_tree(std::move(pieces));
   byte_ids_.fill(-1);
-  if (falls_back_) read_fallback_bytes();
+  if (falls_back_) byte_ids_ = fallback_byte_ids();
 }
 
 void UnigramModel::build_tree(std::vector<std::pair<std::string, int32_t>> pieces) {
