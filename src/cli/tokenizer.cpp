@@ -242,7 +242,12 @@ std::vector<CommandOption> decode_options() {
 
 std::vector<int32_t> ids_of(const std::string& text, const std::string& where) {
   try {
-    return nlohmann::json::parse(text).get<std::vector<int32_t>>();
+    const nlohmann::json list = nlohmann::json::parse(text);
+    for (const nlohmann::json& id : list) {
+      if (id.is_number_unsigned() && id.get<uint64_t>() <= INT32_MAX) continue;
+      throw_bad_input(where, ": ", printable(id.dump()), " is not an id: a whole number from 0");
+    }
+    return list.get<std::vector<int32_t>>();
   } catch (const nlohmann::json::exception& error) {
     throw_bad_input(where, ": not a JSON list of ids: ", printable(json_reason(error)));
   }

@@ -21,7 +21,7 @@ from harness import PROGRAM, SystemTest, command_of, environment, mpi_launcher, 
 
 BAD_NUMBERS = ["x", "", "-1", "nan", "1e400", "4294967297", "99999999999999999999"]
 # Numbers that these options may hold.
-LEGAL = {"4294967297": {"seed", "shuffle", "sample-bytes", "shard-tokens", "skip-bad", "train.seed"}}
+LEGAL = {"4294967297": {"documents", "seed", "shuffle", "sample-bytes", "shard-tokens", "skip-bad", "train.seed"}}
 NUMBERS = {"N", "N,N,...", "X", "X,X"}  # placeholders in --help; "X" may be any large number
 
 
@@ -131,7 +131,7 @@ class CommandLine(SystemTest):
                 words = [*command.split(), *row]
                 names_stand_alone = {"directory", "file"} & options_of(command).keys() or command == "data generate"
                 stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
-                if command in ("compare", "evaluate compare", "data import"):  # which take any number of names
+                if command in ("compare", "evaluate compare", "data import", "data merge"):  # which take any number of names
                     stray = []
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
                              "unknown option --helf; did you mean --help?", *stray)
@@ -282,6 +282,10 @@ class CommandLine(SystemTest):
         row = [*self.rows["train"]]
         self.refused(["train", *row, "--ranks", "4294967297"], "--ranks '4294967297' must be <= 1000000")
         self.refused(["tokenizer", "inspect", self.folder / "tokenizer.model", "--pieces", "4294967297"], "--pieces '4294967297' must be <=")
+        ids = self.folder / "wrong-ids.txt"
+        for wrong in ("4294967338", "42.9", "true"):
+            ids.write_text(f"[1]\n[{wrong}]\n")
+            self.refused(["tokenizer", "decode", self.folder / "tokenizer.model", "--input", ids], f"ids.txt:2: {wrong} is not an id")
         self.refused(["generate", *self.rows["generate"][:-2], "--tokens", "99999999999999999999"], "--tokens '99999999999999999999'")
 
     def test_nothing_of_the_checkpoint_is_computed_otherwise(self):
