@@ -174,9 +174,7 @@ int build(const CommandLine& line) {
   build.document_separator = unescape(line.text("document-separator"));
   build.text_key = line.text("text-key");
   build.seed = static_cast<uint64_t>(line.integer("seed"));
-  build.program = version_text();
-  build.program.resize(build.program.find("\nbackends"));
-  std::ranges::replace(build.program, '\n', ' ');
+  build.program = commit_text();
   ignore_write_signals();
   build_dataset(build, {}, [&](const BuildResult& result) {
     report_build(line, result);

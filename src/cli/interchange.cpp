@@ -65,7 +65,6 @@ struct Format {
 };
 const std::vector<Format>& formats();
 
-const char* const kTokenizerOptions[] = {"end-of-document", "beginning-of-document", "special-text"};
 const char* const kOwnOptions[] = {"as",          "precision", "shift.query",     "shift.key",
                                    "shift.value", "norm-head", "end-of-document", "beginning-of-document",
                                    "special-text"};
@@ -119,7 +118,7 @@ const std::string kOtherPrograms =
 // line.
 void take_tokenizer(const CommandLine& line, ForeignModel& model, std::vector<std::string>& notes) {
   const std::string directory = line.text("directory");
-  const bool is_chosen = std::ranges::any_of(kTokenizerOptions, [&](const char* name) { return line.has(name); });
+  const bool is_chosen = has_tokenizer_choice(line);
   const std::vector<std::string> names = tokenizer_file_names();
   if (std::ranges::none_of(names, [&](const std::string& name) { return name_exists(directory + "/" + name); })) {
     model.without_tokenizer = fmt::format("{} has no {}; put the model's tokenizer there and import again", directory,

@@ -28,8 +28,6 @@
 namespace shiftron::cli {
 namespace {
 
-constexpr const char* kByteLevelKind = "byte-bpe";
-
 std::vector<CommandOption> options_of_tokenizer_train() {
   const TokenizerTraining training;
   CommandOption kind = text_option(

@@ -35,6 +35,10 @@ TokenizerChoice tokenizer_choice(const CommandLine& line) {
   return choice;
 }
 
+bool has_tokenizer_choice(const CommandLine& line) {
+  return line.has("end-of-document") || line.has("beginning-of-document") || line.has("special-text");
+}
+
 int32_t end_of_document_id(const CommandLine& line) {
   int32_t id = -1;
   if (!read_value(line.text("end-of-document"), id).empty()) {
@@ -45,9 +49,7 @@ int32_t end_of_document_id(const CommandLine& line) {
 }
 
 std::optional<StoredTokenizer> stored_tokenizer_at(const CommandLine& line) {
-  for (const char* choice : {"end-of-document", "beginning-of-document", "special-text"}) {
-    if (line.has(choice)) return std::nullopt;
-  }
+  if (has_tokenizer_choice(line)) return std::nullopt;
   const std::string path = line.text("tokenizer");
   std::error_code ignored;
   const bool is_directory = std::filesystem::is_directory(path, ignored);

@@ -13,6 +13,7 @@ std::vector<CommandOption> tokenizer_options();
 CommandOption beginning_of_document();
 CommandOption special_text();
 TokenizerChoice tokenizer_choice(const CommandLine& line);
+bool has_tokenizer_choice(const CommandLine& line);  // whether the line has an option that makes a choice
 // --end-of-document where there is no --tokenizer. Throws Error(bad_input).
 int32_t end_of_document_id(const CommandLine& line);
 

@@ -61,8 +61,12 @@ std::string version_text() {
   return "shiftron " SHIFTRON_VERSION "\ncommit " SHIFTRON_COMMIT "\nbackends " + backends_text() + "\n";
 }
 
+std::string commit_text() {
+  return "shiftron " SHIFTRON_VERSION ", commit " SHIFTRON_COMMIT;
+}
+
 std::string build_text() {
-  return "shiftron " SHIFTRON_VERSION ", commit " SHIFTRON_COMMIT ", build " + build_id();
+  return commit_text() + ", build " + build_id();
 }
 
 std::string backends_text() {

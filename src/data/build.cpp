@@ -21,6 +21,7 @@
 #include "data/chat_documents.h"
 #include "data/id_documents.h"
 #include "data/save_clock.h"
+#include "data/saved_writer.h"
 #include "tokenizer/known_words.h"
 #include "tokenizer/load_tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -176,8 +177,7 @@ class DocumentReader {
       result_.replaced_surrogates = json.at("replaced_surrogates");
       bad_ = BadLines(options_.skip_bad, json.at("bad_lines"), json.at("first_bad"));
     } catch (const nlohmann::json::exception&) {
-      throw_bad_input("what an interrupted build saved in ", options_.output,
-                      " is damaged; give the command again to start over");
+      throw_damaged_save(options_.output);
     }
   }
   // The document is the last one that was read.
@@ -280,10 +280,16 @@ class DocumentReader {
   bool is_all_read_ = true;
 };
 
-// Files are identified by name, size and modification time. What a pipe delivers cannot be known, so that a build of
-// one never equals another.
+// Names, sizes and times of change; empty for a pipe.
+std::vector<std::string> states_of(const std::vector<InputFile>& inputs) {
+  std::vector<std::string> states;
+  for (const InputFile& input : inputs) states.push_back(input.stream == nullptr ? state_of_files(input.path) : "");
+  return states;
+}
+
+// states: of `inputs`. What a pipe delivers cannot be known, so that a build of one never equals another.
 BuildRequest request_of(const BuildOptions& options, const TokenVocabulary& vocabulary,
-                        const std::vector<InputFile>& inputs) {
+                        const std::vector<InputFile>& inputs, const std::vector<std::string>& states) {
   const TokenizerSettings& settings = vocabulary.tokenizer.settings;
   const auto text = [](const auto& value) { return detail::concatenate(value); };
   const auto given = [](bool value) { return value ? "given" : "not given"; };
@@ -313,17 +319,10 @@ BuildRequest request_of(const BuildOptions& options, const TokenVocabulary& voca
     request.words.emplace_back(
         name + input.path,
         hash(is_pipe ? detail::concatenate(::getpid(), ' ', std::chrono::system_clock::now().time_since_epoch().count())
-                     : state_of_files(input.path)));
+                     : states[i]));
     if (is_pipe) request.is_saved = false;
   }
   return request;
-}
-
-// Names, sizes and times of change; empty for a pipe.
-std::vector<std::string> states_of(const std::vector<InputFile>& inputs) {
-  std::vector<std::string> states;
-  for (const InputFile& input : inputs) states.push_back(input.stream == nullptr ? state_of_files(input.path) : "");
-  return states;
 }
 
 // Documents may be missing, or cut.
@@ -373,7 +372,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   DatasetOutput target = options;
   target.has_validation = !options.validation_inputs.empty();
   const std::vector<std::string> states = states_of(result.inputs);
-  const BuildRequest request = request_of(options, vocabulary, result.inputs);
+  const BuildRequest request = request_of(options, vocabulary, result.inputs, states);
   DatasetWriter writer(target, vocabulary, request, names_of_inputs(paths), expected_text_bytes(result.inputs));
   result.was_there = writer.was_there();
   if (writer.has_cleared()) note_cleared(options.output, request);
@@ -388,9 +387,10 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   const std::string inputs = paths.size() == 1 ? printable(paths[0]) : names_of_inputs(paths);
   std::string left_out;
   for (const std::string& fault : result.first_bad) left_out += fault + "\n";
-  if (result.bad_lines > 0)
+  if (result.bad_lines > 0) {
     left_out += detail::concatenate(result.bad_lines, result.bad_lines == 1 ? " broken line was" : " broken lines were",
                                     " left out; ");
+  }
   result.datasets = writer.finish(
       {.nothing = left_out + (options.ids ? "no document with ids in " : "no document with text in ") + inputs,
        .too_few = text ? ", or mark where documents end, with --document-separator" : "",

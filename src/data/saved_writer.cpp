@@ -7,6 +7,10 @@
 
 namespace shiftron {
 
+void throw_damaged_save(const std::string& output) {
+  throw_bad_input("what an interrupted build saved in ", output, " is damaged; give the command again to start over");
+}
+
 std::string saved_text(const SavedWriter& saved) {
   nlohmann::ordered_json json = {{"number", saved.number}, {"first", saved.first}, {"has_targets", saved.has_targets}};
   for (const DocumentBuckets::Saved& part : saved.parts) {
@@ -33,7 +37,7 @@ SavedWriter parse_saved(const std::string& text, const std::string& output) {
     }
     return saved;
   } catch (const nlohmann::json::exception&) {
-    throw_bad_input("what an interrupted build saved in ", output, " is damaged; give the command again to start over");
+    throw_damaged_save(output);
   }
 }
 

@@ -18,6 +18,9 @@ struct SavedWriter {
   std::vector<uint64_t> hashes;  // bytes of the files of hashes
 };
 
+// Throws Error(bad_input).
+[[noreturn]] void throw_damaged_save(const std::string& output);
+
 std::string saved_text(const SavedWriter& saved);
 // Throws Error(bad_input) if the text is damaged. `output` is for the message.
 SavedWriter parse_saved(const std::string& text, const std::string& output);

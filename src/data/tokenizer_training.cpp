@@ -228,7 +228,7 @@ std::string train_byte_level(const TokenizerTraining& training, TokenizerText& t
 std::string train_tokenizer(const TokenizerTraining& training, TokenizerText* text) {
   TokenizerText found;
   TokenizerText& said = text != nullptr ? *text : found;
-  if (training.kind == "byte-bpe") return train_byte_level(training, said);
+  if (training.kind == kByteLevelKind) return train_byte_level(training, said);
   if (training.kind != "bpe" && training.kind != "unigram") {
     throw_bad_input("tokenizer kind \"", training.kind, "\" is unknown; use bpe, unigram or byte-bpe");
   }

@@ -12,6 +12,8 @@ namespace shiftron {
 
 constexpr double kLeastCoverage = 0.98;  // of characters, by SentencePiece
 
+inline constexpr const char* kByteLevelKind = "byte-bpe";
+
 struct TokenizerTraining {
   std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
   std::vector<InputFile> recognised;          // the same files, if they have been recognised before: a pipe can be once

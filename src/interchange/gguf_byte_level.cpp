@@ -20,8 +20,8 @@ namespace {
 
 using Type = SentencePiece::Type;
 
-void require_byte_level(const JsonPart& file) {
-  const auto pre_tokenizer = read_pre_tokenizer(file["pre_tokenizer"]);
+// pre_tokenizer: the file's; null if it has none.
+void require_byte_level(const JsonPart& file, const PreTokenizer* pre_tokenizer) {
   const std::string type = file["model"]["type"].text_or("BPE");
   if (type != "BPE" || pre_tokenizer == nullptr || !pre_tokenizer->is_byte_level()) {
     file["model"].refuse("is a ", printable(type),
@@ -55,6 +55,7 @@ class ByteLevelVocabulary {
         added_(read_added_tokens(file["added_tokens"])) {}
 
   GgufTokenizer make() {
+    require_byte_level(file_, pre_tokenizer_.get());
     const GgufPreTokenizer words = gguf_pre_tokenizer(file_);
     result_.model = "gpt2";
     result_.pre = words.name;
@@ -162,7 +163,6 @@ class ByteLevelVocabulary {
 GgufTokenizer gguf_byte_level(const Tokenizer& tokenizer) {
   const nlohmann::json content = nlohmann::json::parse(tokenizer.file().bytes);
   const JsonPart file(content, tokenizer.name());
-  require_byte_level(file);
   return ByteLevelVocabulary(tokenizer, file).make();
 }
 

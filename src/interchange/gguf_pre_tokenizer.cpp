@@ -23,6 +23,7 @@ const char* const kNumbers = "Digits in runs";  // digits together
 const char* const kWords = "ByteLevel";         // with GPT-2's expression
 const std::string kContractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 const std::string kRest = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string kThreeDigits = kContractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})" + kRest;  // Llama 3's
 const std::string kLowerWord = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)";
 const std::string kUpperWord = R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)";
 const std::string kRestWithSlash = R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -31,8 +32,8 @@ const std::vector<KnownPreTokenizer>& known_pre_tokenizers() {
   static const std::vector<KnownPreTokenizer> list = {
       {"gpt-2", false, {kWords}},
       {"smollm", false, {kDigits, kWords}},
-      {"llama-bpe", true, {kContractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})" + kRest}},
-      {"dbrx", false, {kContractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})" + kRest}},
+      {"llama-bpe", true, {kThreeDigits}},
+      {"dbrx", false, {kThreeDigits}},
       {"qwen2", false, {kContractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" + kRest}},
       {"qwen35",
        false,

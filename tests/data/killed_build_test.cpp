@@ -126,7 +126,7 @@ void append_to_buckets(const std::string& output) {
 }
 
 // Kills the build again and again, until some of its shards are complete. Then it must end with the bytes and the
-// counts of one that nobody killed.
+// counts of an uninterrupted one.
 void kill_and_continue(BuildOptions options, const std::string& output) {
   options.output = output + "-whole";
   const BuildResult whole = build_dataset(options);

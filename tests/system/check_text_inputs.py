@@ -113,7 +113,7 @@ class KilledBuild(SystemTest):
     MEGABYTES = int(os.environ.get("SHIFTRON_TEST_MEGABYTES", "12"))
 
     def test_killed_again_and_again(self):
-        """After the first save, then at random moments; the shards are those of a build that nobody killed."""
+        """After the first save, then at random moments; the shards are those of an uninterrupted build."""
         text = self.folder / "long.jsonl"
         line = b'{"text": "%d %s"}\n'
         words = [json.loads(line)["text"].encode() for line in (self.folder / "text.jsonl").read_text().splitlines()]

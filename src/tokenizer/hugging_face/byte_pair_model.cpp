@@ -178,21 +178,25 @@ void BytePairModel::split(std::string_view word, std::vector<int32_t>& symbols) 
       symbols.push_back(id);
       continue;
     }
-    const auto fallback = [this](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
-    std::string bytes;  // of the character, as there: the one that stands for the byte
-    if (gets_bytes_) {
-      alphabet_.append_encoded(bytes, character);
-    } else {
-      bytes = character;
-    }
-    if (falls_back_ && std::ranges::all_of(bytes, [&](char byte) { return fallback(byte) >= 0; })) {
-      for (const char byte : bytes) symbols.push_back(fallback(byte));
-    } else if (unknown_ >= 0) {
+    if (falls_back_ && append_fallback(character, symbols)) continue;
+    if (unknown_ >= 0) {
       if (!fuses_unknown_) add_unknown();
       is_unknown = true;
     }
   }
   add_unknown();
+}
+
+bool BytePairModel::append_fallback(std::string_view character, std::vector<int32_t>& symbols) const {
+  std::string encoded;  // as there: the character that stands for a byte falls back to its own bytes
+  if (gets_bytes_) {
+    alphabet_.append_encoded(encoded, character);
+    character = encoded;
+  }
+  const auto id_of = [this](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
+  if (!std::ranges::all_of(character, [&](char byte) { return id_of(byte) >= 0; })) return false;
+  for (const char byte : character) symbols.push_back(id_of(byte));
+  return true;
 }
 
 void BytePairModel::join_few(std::vector<int32_t>& symbols, Work& work) const {

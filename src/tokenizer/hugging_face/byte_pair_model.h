@@ -29,6 +29,8 @@ class BytePairModel : public TokenModel {
   void set_character(char32_t character, int32_t id);
   int32_t id_of_character(char32_t character) const;
   void split(std::string_view word, std::vector<int32_t>& symbols) const;
+  // The ids of the pieces <0xNN> of a character's bytes. False if one is missing.
+  bool append_fallback(std::string_view character, std::vector<int32_t>& symbols) const;
   void join_few(std::vector<int32_t>& symbols, Work& work) const;
   void join_many(std::vector<int32_t>& symbols, Work& work) const;
 
