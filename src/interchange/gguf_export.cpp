@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Ending {
+struct GgufName {
   const char *ours, *theirs;
 };
-constexpr Ending kEndings[] = {
+constexpr GgufName kGgufNames[] = {
     {"attention_norm.weight", "attn_norm.weight"},  {"attention.query.weight", "attn_q.weight"},
     {"attention.key.weight", "attn_k.weight"},      {"attention.value.weight", "attn_v.weight"},
     {"attention.out.weight", "attn_output.weight"}, {"mlp_norm.weight", "ffn_norm.weight"},
@@ -29,7 +29,7 @@ constexpr Ending kEndings[] = {
 std::string gguf_name(const HuggingFaceName& name) {
   const std::string ours = name.layer < 0 ? "" : "layers." + std::to_string(name.layer) + ".";
   const std::string theirs = name.layer < 0 ? "" : "blk." + std::to_string(name.layer) + ".";
-  for (const Ending& known : kEndings) {
+  for (const GgufName& known : kGgufNames) {
     if (name.ours == ours + known.ours) return theirs + known.theirs;
   }
   CHECK(false, "no GGUF name for ", name.ours);

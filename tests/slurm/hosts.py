@@ -5,6 +5,17 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
+import time
+
+# Succeeds if a host answers at all: nothing listens on port 9, so it refuses the connection.
+REFUSED = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 9), 1)
+except ConnectionRefusedError:
+    pass
+"""
 
 
 def missing():
@@ -115,7 +126,19 @@ class Hosts:
         run("ip", "-n", self.space("switch"), "link", "set", f"{self.mark}{name}", "down")
 
     def plug_in(self, name):
+        """Returns when the host reaches the others: right after the link comes up, its first connections can still fail."""
         run("ip", "-n", self.space("switch"), "link", "set", f"{self.mark}{name}", "up")
+        for other in self.names:
+            if other != name:
+                self.wait_until_reachable(name, other)
+
+    def wait_until_reachable(self, source, target, seconds=30):
+        words = [*self.inside(source), sys.executable, "-c", REFUSED, self.address(target)]
+        deadline = time.monotonic() + seconds
+        while subprocess.run(list(map(str, words)), capture_output=True, check=False).returncode != 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"host {source} does not reach {target} {seconds} s after its cable was plugged in")
+            time.sleep(0.2)
 
     def __exit__(self, *_):
         for name in [*self.names, "switch"]:
