@@ -130,7 +130,8 @@ void report_build(const CommandLine& line, const BuildResult& result) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
                                    {"was_there", result.was_there},
                                    {"empty_documents", result.empty_documents},
-                                   {"duplicates", result.duplicates}};
+                                   {"duplicates", result.duplicates},
+                                   {"unlearned_chats", result.unlearned_chats}};
     add_to_json(report, json);
     json["inputs"] = inputs_json(result.inputs);
     for (const BuiltDataset& dataset : result.datasets) json["datasets"].push_back(to_json(dataset));
@@ -140,6 +141,9 @@ void report_build(const CommandLine& line, const BuildResult& result) {
   if (result.was_there) std::cout << "already finished by an earlier run of this command, which was then killed:\n";
   for (const BuiltDataset& dataset : result.datasets) std::cout << to_text(dataset);
   if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents skipped\n";
+  if (result.unlearned_chats > 0) {
+    std::cout << result.unlearned_chats << " chats have no message of the assistant, so nothing of them is learned\n";
+  }
   if (result.duplicates > 0) std::cout << result.duplicates << " documents equal to an earlier one left out\n";
   std::cout << to_text(report);
 }

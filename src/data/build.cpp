@@ -44,7 +44,7 @@ struct ReadDocument {
   uint64_t bytes_read = 0;       // of the inputs
   uint64_t foreign_bytes = 0;
   uint64_t replaced = 0;
-  std::string fault = {};  // of a broken line of ids
+  std::string fault = {};  // why the document cannot be taken
   TokenDocument document = {};
 };
 
@@ -56,6 +56,10 @@ Hash128 content_of(const std::string& text, std::optional<size_t> prompt) {
   hash.update(text.data(), text.size());
   hash.update(&size, sizeof size);
   return hash.digest_128();
+}
+
+bool learns_nothing(const TokenDocument& document) {
+  return std::ranges::all_of(document.targets, [](int32_t target) { return target == kNotCounted; });
 }
 
 // Documents that one thread tokenizes: handing over a single short one would take longer than tokenizing it.
@@ -74,6 +78,7 @@ std::string note_of(const ReadPosition& position, const BuildResult& result, uin
                                 {"has_prompt", position.has_prompt},
                                 {"bytes_read", bytes_read},
                                 {"empty_documents", result.empty_documents},
+                                {"unlearned_chats", result.unlearned_chats},
                                 {"foreign_bytes", result.foreign_bytes},
                                 {"replaced_surrogates", result.replaced_surrogates},
                                 {"bad_lines", bad.count()},
@@ -173,6 +178,7 @@ class DocumentReader {
       position_ = {json.at("file"), json.at("byte"), json.at("number"), json.at("first"), json.at("has_prompt")};
       kept_ = json.at("bytes_read");
       result_.empty_documents = json.at("empty_documents");
+      result_.unlearned_chats = json.at("unlearned_chats");
       result_.foreign_bytes = json.at("foreign_bytes");
       result_.replaced_surrogates = json.at("replaced_surrogates");
       bad_ = BadLines(options_.skip_bad, json.at("bad_lines"), json.at("first_bad"));
@@ -194,6 +200,15 @@ class DocumentReader {
 
   // On any thread.
   void encode(ReadDocument& read, const std::function<void(size_t)>& report_bytes, KnownWords& known) const {
+    try {
+      make_document(read, report_bytes, known);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_input) throw;
+      read.fault = error.what();
+    }
+  }
+
+  void make_document(ReadDocument& read, const std::function<void(size_t)>& report_bytes, KnownWords& known) const {
     TokenDocument& document = read.document;
     if (options_.ids || chat_ != nullptr) {
       read_line(read, known);
@@ -214,19 +229,14 @@ class DocumentReader {
 
   void read_line(ReadDocument& read, KnownWords& known) const {
     TokenDocument& document = read.document;
-    try {
-      ChatEncoder::Counts counts;
-      TokenDocument parsed = chat_ == nullptr ? parse_ids(read.text, document.where)
-                                              : chat_->encode(read.text, document.where, known, counts);
-      document.ids = std::move(parsed.ids);
-      document.targets = std::move(parsed.targets);
-      document.text_bytes = parsed.text_bytes;
-      read.foreign_bytes = counts.foreign_bytes;
-      read.replaced = counts.replaced;
-    } catch (const Error& error) {
-      read.fault = error.what();
-      return;
-    }
+    ChatEncoder::Counts counts;
+    TokenDocument parsed = chat_ == nullptr ? parse_ids(read.text, document.where)
+                                            : chat_->encode(read.text, document.where, known, counts);
+    document.ids = std::move(parsed.ids);
+    document.targets = std::move(parsed.targets);
+    document.text_bytes = parsed.text_bytes;
+    read.foreign_bytes = counts.foreign_bytes;
+    read.replaced = counts.replaced;
     const std::vector<int32_t>&ids = document.ids, &targets = document.targets;
     document.is_validation |= writer_.is_validation(ids.data(), ids.size() * sizeof(int32_t));
     if (!options_.deduplicate) return;
@@ -262,9 +272,15 @@ class DocumentReader {
       ++result_.empty_documents;
       return writer_.leave_out();
     }
+    try {
+      writer_.add(read.document);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_input) throw;
+      return bad_.add(error.what(), read.bytes_read);
+    }
     result_.foreign_bytes += read.foreign_bytes;
     result_.replaced_surrogates += read.replaced;
-    writer_.add(read.document);
+    if (chat_ != nullptr) result_.unlearned_chats += learns_nothing(read.document);
   }
 
   const BuildOptions& options_;
@@ -336,12 +352,12 @@ void refuse_changed_inputs(const std::vector<InputFile>& inputs, const std::vect
 
 std::string note_of(const BuildResult& result) {
   return detail::concatenate(result.empty_documents, ' ', result.foreign_bytes, ' ', result.replaced_surrogates, ' ',
-                             result.bad_lines, ' ', result.duplicates);
+                             result.bad_lines, ' ', result.duplicates, ' ', result.unlearned_chats);
 }
 
 void read_note(const std::string& note, BuildResult& result) {
   std::istringstream(note) >> result.empty_documents >> result.foreign_bytes >> result.replaced_surrogates >>
-      result.bad_lines >> result.duplicates;
+      result.bad_lines >> result.duplicates >> result.unlearned_chats;
 }
 
 void note_cleared(const std::string& output, const BuildRequest& request) {
@@ -366,6 +382,12 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
     tokenizer = options.stored_tokenizer ? make_tokenizer(*options.stored_tokenizer, options.tokenizer)
                                          : load_tokenizer(options.tokenizer, options.tokenizer_choice);
     vocabulary = vocabulary_of(*tokenizer);
+  }
+  if (tokenizer && tokenizer->loses_characters()) {
+    print_to_stderr(
+        detail::concatenate("data build: warning: ", tokenizer->name(),
+                            " has no tokens for some characters and no unknown token, so these characters "
+                            "are left out of the dataset; `shiftron tokenizer encode` shows it for a text"));
   }
   std::optional<ChatEncoder> chat;
   if (!options.chat_template.empty()) chat.emplace(chat_template_of(options.chat_template), *tokenizer);

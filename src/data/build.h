@@ -35,6 +35,7 @@ struct BuildResult {
   std::vector<InputFile> inputs;       // as they were read: those of the validation part first
   int64_t empty_documents = 0;         // left out
   int64_t duplicates = 0;              // left out
+  int64_t unlearned_chats = 0;         // kept, but without a message of the assistant
   uint64_t foreign_bytes = 0;          // NUL or invalid UTF-8; kept
   uint64_t replaced_surrogates = 0;    // became U+FFFD
   uint64_t bad_lines = 0;              // left out

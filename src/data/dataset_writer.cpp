@@ -213,7 +213,6 @@ void DatasetWriter::close(TokenDocument& document) const {
 void DatasetWriter::add(const TokenDocument& document) {
   Implementation& self = *implementation_;
   const bool has_targets = !document.targets.empty();
-  ++self.number;
   if (self.first.empty()) {
     self.has_targets = has_targets;
     self.first = document.where.empty() ? "the first document" : document.where;
@@ -223,6 +222,7 @@ void DatasetWriter::add(const TokenDocument& document) {
                     has_targets ? " has none" : " has them",
                     "; give them in all documents or in none, or build two datasets (data.train takes several)");
   }
+  ++self.number;
   const uint32_t part = document.is_validation ? 1 : 0;
   const DocumentBuckets::Place place =
       self.buckets[part].add(self.key(), document.ids, document.text_bytes, document.targets);

@@ -49,6 +49,8 @@ constexpr Foreign kForeign[] = {
      "p.ParquetFile(sys.argv[1]).iter_batches(columns=[\"text\"]) for r in b.to_pylist()]' FILE | "
      "shiftron data build --input - …, with FILE = "},
     {"\x89HDF", "an HDF5 file", "give the text that it was made from, not "},
+    {std::string_view("\xFF\xFE\0\0", 4), "UTF-32", "convert it first: iconv -f UTF-32 -t UTF-8 "},
+    {std::string_view("\0\0\xFE\xFF", 4), "UTF-32", "convert it first: iconv -f UTF-32 -t UTF-8 "},
     {"\xFF\xFE", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 "},
     {"\xFE\xFF", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 "},
 };

@@ -84,8 +84,8 @@ struct ReadPosition {
 
 // Reads `files` in order, from `begin` on; each document goes to `take`. A line of JSONL has the format's text key, or
 // "prompt" and "completion". Blank lines are skipped, empty documents are not. Broken lines (bad JSON, missing or wrong
-// key) go to `bad`; if these are too many, the rest of the input is only checked, and an Error(bad_input) names the
-// first ones. Throws Error(bad_input) for damaged files, and for a line with text where others have prompts.
+// key, text where the first line has a prompt) go to `bad`; if these are too many, the rest of the input is only
+// checked, and an Error(bad_input) names the first ones. Throws Error(bad_input) for damaged files.
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
                     const std::function<void(const TextDocument&)>& take, BadLines& bad,
                     const ReadPosition& begin = {});

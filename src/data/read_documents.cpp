@@ -164,27 +164,25 @@ bool read_parts(const std::vector<InputFile>& files, const std::string& separato
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
                     const std::function<void(const TextDocument&)>& take, BadLines& bad, const ReadPosition& begin) {
   OneForm form(begin);
-  const auto give = [&](const TextDocument& document) {
-    form.require(document);
-    take(document);
-  };
   const auto read = [&](const InputFile& file, const TextDocument& part) {
     if (file.kind == InputKind::text) {
-      if (!bad.too_many()) give(part);
+      if (bad.too_many()) return;
+      form.require(part);
+      take(part);
       return;
     }
     TextDocument document = part;
     std::pair<std::string, std::optional<size_t>> text;
     try {
       text = text_of_line(part.text, format.text_key, part.place(), document.replaced);
+      document.text = text.first;
+      document.prompt = text.second;
+      form.require(document);
     } catch (const Error& error) {
       bad.add(error.what(), part.bytes_read);
       return;
     }
-    if (bad.too_many()) return;
-    document.text = text.first;
-    document.prompt = text.second;
-    give(document);
+    if (!bad.too_many()) take(document);
   };
   bad.check(read_parts(files, format.separator, begin, read, [&](uint64_t bytes) { return bad.is_enough(bytes); }));
 }

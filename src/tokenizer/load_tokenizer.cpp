@@ -12,6 +12,7 @@
 #include "core/system_error.h"
 #include "tokenizer/hugging_face/hugging_face_tokenizer.h"
 #include "tokenizer/hugging_face/load_hugging_face.h"
+#include "tokenizer/sentencepiece_conversion.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron {
@@ -29,9 +30,18 @@ struct TokenizerKind {
                                      const std::string& advice);
 };
 
+// A model that does not keep every text is converted, unless its neighbour already is what it would become.
+std::unique_ptr<Tokenizer> load_sentencepiece_or_convert(std::string bytes, const std::string& path,
+                                                         const TokenizerChoice& choice, const std::string& advice) {
+  if (!needs_conversion(bytes, path)) return load_sentencepiece(std::move(bytes), path, choice, advice);
+  const std::string other = std::filesystem::path(path).replace_filename(kHuggingFaceFile);
+  if (name_exists(other)) throw_bad_input(path, " changes text: it adds or folds spaces; use ", other);
+  return load_hugging_face(converted_sentencepiece(bytes, path), path, choice, advice);
+}
+
 // In the order in which a directory is searched for their files. A file that none recognises is given to the first.
 constexpr TokenizerKind kKinds[] = {
-    {kSentencePieceFile, recognises_sentencepiece, load_sentencepiece, make_sentencepiece},
+    {kSentencePieceFile, recognises_sentencepiece, load_sentencepiece_or_convert, make_sentencepiece},
     {kHuggingFaceFile, recognises_hugging_face, load_hugging_face, make_hugging_face},
 };
 

@@ -71,6 +71,8 @@ class Tokenizer {
   // The bytes that a token adds to a text: none for a special one. An id outside the vocabulary: Error(bad_input).
   const std::string& text_of(int32_t id) const;
   int64_t bytes_of(int32_t id) const { return static_cast<int64_t>(text_of(id).size()); }
+  // Whether encode() leaves out characters that have no token.
+  bool loses_characters() const { return loses_characters_; }
   // Whether the token is there for programs, not for text. An id outside the vocabulary: Error(bad_input).
   bool is_special(int32_t id) const;
 
@@ -83,6 +85,7 @@ class Tokenizer {
   std::vector<bool> is_special_;    // likewise
   TokenizerSettings settings_;
   bool file_states_settings_ = false;
+  bool loses_characters_ = false;
 
  private:
   TokenizerFile file_;

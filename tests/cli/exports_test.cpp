@@ -15,8 +15,11 @@ using ::testing::Not;
 
 // A bpe model of 330 pieces whose file says another type, as char's does.
 const std::string kChar = "\x12\x02\x18\x04";
-// And one that puts a space in front of texts.
-const std::string kDummyPrefix = "\x1A\x02\x18\x01";
+// The field of a model that normalises characters.
+const std::string kNormaliser(
+    "\x1A\x0E\x12\x0C\4\0\0\0\xFF\xFF\xFF\x7F"
+    "abc",
+    16);
 
 class Exports : public Interchange {
  protected:
@@ -147,7 +150,7 @@ TEST_F(Exports, AnEndBehindTheTokenizersTokensIsTold) {
 
 // What is advised can be done, and generate says the same later.
 TEST_F(Exports, WhyNoTokenizerCameAlongIsKept) {
-  const std::string from = export_with(example_model() + kDummyPrefix), words = "/tokenizer.model changes text";
+  const std::string from = export_with(example_model() + kNormaliser), words = "/tokenizer.model changes text";
   const std::string text = text_of("import", {from, "--format", "hf", "--output", imported_});
   EXPECT_THAT(text, AllOf(HasSubstr("without a tokenizer: " + from + words), HasSubstr("docs/dataset-format.md"),
                           Not(HasSubstr("tokenizer train"))));

@@ -148,6 +148,8 @@ TEST(Chat, BadLinesAndTokenizersAreNamed) {
       {R"({"messages": [{"role": "user"}]})", "a:1: a message has no \"content\" (it has: role)"},
       {R"({"messages": [{"role": "user", "content": "a"}, {"role": 1, "content": "a"}]})",
        "a:1, message 1: the value of \"role\" is a number"},
+      {R"({"messages": [{"role": "Assistant", "content": "a"}]})",
+       "a:1: the role \"Assistant\" must be written \"assistant\""},
   };
   for (const auto& [line, fault] : kFaults) {
     EXPECT_ERROR(encoded(tokenizer, ChatTemplate::chatml, line), ExitCode::bad_input, fault);
@@ -167,9 +169,11 @@ TEST(Chat, ADatasetOfChats) {
       "\xE9"
       R"( \ud800"}]})"
       "\n";
-  options.inputs = {scratch.write("chats.jsonl", chat + "{\"messages\": 1}\n" + chat)};
+  options.inputs = {scratch.write(
+      "chats.jsonl", chat + "{\"messages\": 1}\n" + chat + R"({"messages": [{"role": "user", "content": "the"}]})")};
   const BuildResult result = build_dataset(options);
-  EXPECT_EQ(result.datasets[0].documents, 2);
+  EXPECT_EQ(result.datasets[0].documents, 3);
+  EXPECT_EQ(result.unlearned_chats, 1);
   EXPECT_EQ(result.bad_lines, 1u);
   EXPECT_EQ(result.foreign_bytes, 2u);
   EXPECT_EQ(result.replaced_surrogates, 2u);

@@ -171,6 +171,7 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   };
   refused("a.parquet", "PAR1 x", "a Parquet file; pipe its texts: python3 -c '");
   refused("a.txt", "\xFF\xFEh", "iconv -f UTF-16");
+  refused("a.txt", std::string("\xFF\xFE\0\0h", 5), "iconv -f UTF-32");
   refused("a.json", "[{\"text\": \"one\"}]",
           "a.json is JSON, but not one object per line; convert it: jq -c '.[]' " + folder + "a.json > " + folder +
               "a.jsonl");

@@ -93,14 +93,16 @@ TEST(Build, BrokenLinesOfIdsAreLeftOut) {
   options.ids = true;
   options.threads = 3;
   const std::string good = "{\"ids\": [5, 6], \"n\": NaN}\n", bad = "{\"ids\": [5.5]}\n{\"ids\": [\n";
-  options.inputs = {scratch.write("ids.jsonl", good + bad + good + bad)};
-  options.skip_bad = 3;
-  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "leave them out with --skip-bad 4");
+  const std::string foreign = "{\"ids\": [9999]}\n{\"ids\": [5], \"targets\": [9999]}\n";
+  const std::string other_form = "{\"ids\": [5], \"targets\": [6]}\n";
+  options.inputs = {scratch.write("ids.jsonl", good + bad + good + bad + foreign + other_form)};
+  options.skip_bad = 6;
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "leave them out with --skip-bad 7");
   EXPECT_FALSE(fs::exists(options.output));
-  options.skip_bad = 4;
+  options.skip_bad = 7;
   const BuildResult result = build_dataset(options);
-  EXPECT_EQ(result.bad_lines, 4u);
-  ASSERT_EQ(result.first_bad.size(), 4u);
+  EXPECT_EQ(result.bad_lines, 7u);
+  ASSERT_EQ(result.first_bad.size(), 7u);
   EXPECT_THAT(result.first_bad[2], ::testing::HasSubstr("ids.jsonl:5: "));
   EXPECT_EQ(result.datasets[0].documents, 2);
 }

@@ -83,6 +83,18 @@ TEST(HuggingFace, BytesWithoutTokensAreReplaced) {
 }
 
 // The package writes the character that stands for the byte in bytes: U+010A for the newline.
+TEST(HuggingFace, CharactersThatAreLeftOutAreAnnounced) {
+  json file = family("words");
+  const std::string unknown = file["model"]["unk_token"];
+  EXPECT_FALSE(made(file, unknown)->loses_characters());
+  file["model"]["unk_token"] = nullptr;
+  const auto without = made(file, unknown);
+  EXPECT_TRUE(without->loses_characters());
+  EXPECT_EQ(without->encode("\xE2\x98\x83"), Ids());
+  json bytes = family("gpt_2");
+  EXPECT_FALSE(made(bytes, bytes["added_tokens"].back()["content"])->loses_characters());
+}
+
 TEST(HuggingFace, ByteLevelModelsFallBackOnlyWherePiecesAreMissing) {
   const std::string end = "<|endoftext|>", text = "a\n\xE6\x97\xA5 b";
   json file = family("gpt_2");

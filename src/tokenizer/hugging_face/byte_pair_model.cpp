@@ -72,7 +72,8 @@ void BytePairModel::read_vocabulary(const JsonPart& part, const TokenModelOption
   }
   if (falls_back_) fallback_ids_ = fallback_byte_ids();
   if (falls_back_ && !gets_bytes_) byte_ids_ = fallback_ids_;
-  if (!part["unk_token"].is_null()) {
+  has_unknown_ = !part["unk_token"].is_null();
+  if (has_unknown_) {
     const auto found = ids_.find(part["unk_token"].text());
     if (found == ids_.end()) part["unk_token"].refuse("is not in the vocabulary");
     unknown_ = found->second;

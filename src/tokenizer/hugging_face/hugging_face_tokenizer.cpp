@@ -76,6 +76,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(std::string bytes, const nlohmann::js
   for (const char* const key : {"normalizer", "pre_tokenizer", "model", "post_processor", "decoder"}) {
     description_.emplace_back(key, words_for(file[key].value()));
   }
+  if (loses_characters_) description_.emplace_back("characters_without_token", "left out");
   cuts_at_marks_ = !pre_tokenizer_ && model_->can_cut_before(kSpaceMark);
   for (const int32_t id : {settings.end_of_document, settings.beginning_of_document}) {
     if (id >= 0 && std::ranges::find(added_, id, &AddedToken::id) == added_.end()) {
@@ -142,6 +143,11 @@ void HuggingFaceTokenizer::read_byte_tokens() {
     }
   }
   keeps_bytes_ = std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; });
+  // Byte by byte, because some tokenizers lack those that occur in no UTF-8.
+  constexpr std::string_view kNotInUtf8 = "\xC0\xC1\xF5\xF6\xF7\xF8\xF9\xFA\xFB\xFC\xFD\xFE\xFF";
+  for (size_t byte = 0; byte < byte_ids_.size() && !model_->has_unknown(); ++byte) {
+    loses_characters_ |= byte_ids_[byte] < 0 && kNotInUtf8.find(static_cast<char>(byte)) == std::string_view::npos;
+  }
 }
 
 void HuggingFaceTokenizer::make_finders() {

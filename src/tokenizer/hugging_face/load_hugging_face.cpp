@@ -48,8 +48,9 @@ std::unique_ptr<Tokenizer> load_hugging_face(std::string bytes, const std::strin
   const JsonPart file(content, path);
   nlohmann::json configuration;
   const std::filesystem::path neighbour = std::filesystem::path(path).replace_filename("tokenizer_config.json");
-  const bool has_neighbour =
-      std::filesystem::path(path).filename() == kHuggingFaceFile && name_exists(neighbour.string());
+  const std::string file_name = std::filesystem::path(path).filename();
+  const bool is_of_model = file_name == kHuggingFaceFile || file_name == "tokenizer.model";
+  const bool has_neighbour = is_of_model && name_exists(neighbour.string());
   if (has_neighbour)
     configuration = parse_object(read_file(neighbour.string(), kLargestConfiguration), neighbour.string(), advice);
   const TokenizerSettings settings =

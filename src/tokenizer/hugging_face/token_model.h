@@ -45,6 +45,8 @@ class TokenModel {
   // Ids of tokens that stand for one byte each; -1: none.
   using ByteIds = std::array<int32_t, 256>;
   const ByteIds& byte_ids() const { return byte_ids_; }
+  // Whether a character without a token becomes the unknown token; otherwise it becomes its bytes or nothing.
+  bool has_unknown() const { return has_unknown_; }
 
  protected:
   // Of "<0x0A>" and so on; -1: not there.
@@ -52,6 +54,7 @@ class TokenModel {
   void add_piece(const std::string& piece, int64_t id, const JsonPart& part);
   IdOfText ids_;
   ByteIds byte_ids_{};
+  bool has_unknown_ = true;
 
  private:
   std::vector<bool> taken_;  // ids
