@@ -27,7 +27,6 @@ sys.path[:0] = [str(ROOT / "tests/system"), str(ROOT / "tests/reference")]
 import lm_eval.__main__  # noqa: E402
 import lm_eval_tasks  # noqa: E402
 from harness import SystemTest, benchmark_report, options, shiftron, step  # noqa: E402
-from lm_eval.tasks.minerva_math.utils import list_fewshot_samples  # noqa: E402
 
 TOLERANCE = 1e-4  # of a log-likelihood of magnitude 1 or less, else relative: sums in another order, in float32
 MOST_TOKENS = 8  # generated
@@ -75,6 +74,7 @@ class Corpus(SystemTest):
 
 def invented(folder):
     """The stored items, every subject of MMLU, CMMLU and MATH from the few that there are."""
+    from lm_eval.tasks.minerva_math.utils import list_fewshot_samples  # needs lm_eval[math]
     shutil.copytree(lm_eval_tasks.HUB, folder)
     for dataset, base, field in (("mmlu", "mmlu/default", "mmlu_"), ("cmmlu", "cmmlu", "cmmlu_")):
         there = sorted(path for path in (folder / dataset).iterdir())
