@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails on an #include between folders of src/ that breaks the chain, on files that include each other in a circle (NAME.h and NAME.cpp count as
 one), on a third-party header outside its folder, on a CUDA header outside *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in
-the model: split_dim says where a parameter is, gather_rows and reduce_rows where rows are, so that a new axis needs no `if` there."""
+the model: split_dim says where a parameter is, and Linear gathers and sums rows, so that a new axis needs no `if` there."""
 import pathlib
 import re
 import sys
@@ -22,7 +22,7 @@ FOREIGN = {  # header prefix -> folders that may name it
 OF_CUDA = re.compile(r"<(cuda|cublas|cudnn|nccl|nvtx)")  # only *_cuda.cu and *_cuda.h may name these: others are always built
 SHIM = "cuda/device_shim.h"  # of the emulator in tests/, which src/kernels/device_cuda.h may name
 INCLUDE = re.compile(r'\s*#\s*include\s*((["<])([^">]+)[">])')
-AXES = re.compile(r"\b(tp|cp|dp|pp|zero|Axis|Coordinates|ParallelLayout|groups)\b")  # nothing of src/model/ may name these
+AXES = re.compile(r"\b(tp|cp|dp|pp|zero|Axis|Coordinates|ParallelLayout|groups|gather_rows)\b")  # nothing of src/model/ may name these
 
 
 def below(folder):

@@ -53,12 +53,12 @@ struct Decoder::Implementation {
   const std::vector<ModelPiece> pieces;
   ControlPlane* const stages;    // ranks of all stages; null if this rank has all pieces
   const TransformerStage* head;  // the piece with the head; null if it is on another stage
-  Arena states_arena, activations, operands, scratch;
+  Arena cache_arena, activations, operands, scratch;
   Buffer row_memory, logit_memory;
   Tensor pinned_rows;    // [4, chunk] int32: ids, attention_start, shift_start, positions
   Tensor pinned_logits;  // [1, vocab] A
   WeightGradientQueue unused;
-  std::vector<std::vector<AttentionState>> states;  // of each piece here
+  std::vector<std::vector<AttentionCache>> caches;  // of each piece here
   const int64_t hidden;
   const bool shift_stops_at_documents;
   int64_t fed = 0;
@@ -72,15 +72,15 @@ struct Decoder::Implementation {
         pieces(std::move(of_model)),
         stages(its_stages),
         head(pieces.back().here),
-        states_arena(stream, "states", plan, "cache"),
+        cache_arena(stream, "states", plan, "cache"),
         activations(stream, "activations", plan, "activations"),
         operands(stream, "operands", plan, "activations"),
         scratch(stream, "scratch", plan, "scratch"),
         hidden(config.hidden),
         shift_stops_at_documents(config.shift.reset == ShiftReset::always) {
     for (const ModelPiece& piece : pieces) {
-      states.push_back(piece.here == nullptr ? std::vector<AttentionState>()
-                                             : piece.here->make_states(states_arena, capacity));
+      caches.push_back(piece.here == nullptr ? std::vector<AttentionCache>()
+                                             : piece.here->make_caches(cache_arena, capacity));
     }
     const Shape rows = {kRowKinds, chunk};
     row_memory = staging_buffer(stream, rows.count() * size_of(DType::int32));
@@ -108,7 +108,7 @@ struct Decoder::Implementation {
         x = activations.allocate(parameters.types().activation, {run.rows, hidden});
         groups.channel({pieces[i - 1].stage, stage, true}).recv(stream, x, 0).wait(stream);
       }
-      x = here->decode(run, tokens, x, states[i]);
+      x = here->decode(run, tokens, x, caches[i]);
       if (i + 1 < pieces.size() && pieces[i + 1].here == nullptr) {
         groups.channel({stage, pieces[i + 1].stage, true}).send(stream, x, 1).wait(stream);
       }
@@ -198,7 +198,7 @@ struct Decoder::Implementation {
   }
 
   MemoryPlan peaks() const {
-    return {{"states", states_arena.peak()},
+    return {{"states", cache_arena.peak()},
             {"activations", activations.peak()},
             {"operands", operands.peak()},
             {"scratch", scratch.peak()}};
@@ -207,19 +207,22 @@ struct Decoder::Implementation {
 
 namespace {
 
-ParallelLayout decoding_layout(int ranks) { return {.tp = ranks, .cp = 1, .dp = 1, .pp = 1}; }
+ParallelLayout decoding_layout(int ranks) {
+  return {.tp = ranks, .cp = 1, .dp = 1, .pp = 1};
+}
 
 }  // namespace
 
 Decoder::Decoder(const CheckpointModel& model, HostCommunicator& world, const HostShare& share, int64_t capacity,
                  int64_t chunk)
-    : Decoder(model.config,
-              [&](ParameterSet& set) {
-                Log log(world.rank());
-                load_parameters(model.directory, set,
-                                {.threads = share.threads, .log = world.rank() == 0 ? &log : nullptr});
-              },
-              world, share, capacity, chunk) {}
+    : Decoder(
+          model.config,
+          [&](ParameterSet& set) {
+            Log log(world.rank());
+            load_parameters(model.directory, set,
+                            {.threads = share.threads, .log = world.rank() == 0 ? &log : nullptr});
+          },
+          world, share, capacity, chunk) {}
 
 Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
                  const HostShare& share, int64_t capacity, int64_t chunk) {
@@ -302,8 +305,8 @@ const Ledger& Decoder::ledger() const {
 
 void Decoder::restart() {
   implementation_->fed = 0;
-  for (std::vector<AttentionState>& of_piece : implementation_->states) {
-    for (AttentionState& state : of_piece) state.length = 0;
+  for (std::vector<AttentionCache>& of_piece : implementation_->caches) {
+    for (AttentionCache& cache : of_piece) cache.length = 0;
   }
 }
 
@@ -312,8 +315,8 @@ bool Decoder::shift_stops_at_documents() const {
 }
 
 void Decoder::begin_document() {
-  for (std::vector<AttentionState>& of_piece : implementation_->states) {
-    for (AttentionState& state : of_piece) state.shift_begins = true;
+  for (std::vector<AttentionCache>& of_piece : implementation_->caches) {
+    for (AttentionCache& cache : of_piece) cache.shift_begins = true;
   }
 }
 

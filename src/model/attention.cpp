@@ -1,7 +1,9 @@
-// Attention: forward, backward and decoding.
+// Attention: forward, with or without a cache, and backward.
 #include "model/attention.h"
 
 #include <utility>
+
+#include "model/shared_rows.h"
 
 namespace shiftron {
 namespace {
@@ -42,8 +44,8 @@ Attention::Attention(ParameterSet& set, const std::string& prefix, const ModelCo
                                .split_dim = 1,
                                .initial = init_normal(config.init_std),
                                .layer = layer})),
-      projections_(set, {query_, key_, value_}, config.hidden),
-      out_(set, {out_weight_}, out_weight_->box.extent[1] * config.head_dim) {}
+      projections_(set, {query_, key_, value_}, config.hidden, SplitFeatures::output),
+      out_(set, {out_weight_}, out_weight_->box.extent[1] * config.head_dim, SplitFeatures::input) {}
 
 Attention::Streams Attention::split(const Tensor& raw) const {
   const int64_t heads = query_->box.extent[0];
@@ -76,47 +78,43 @@ Attention::Streams Attention::attending(Run& run, const Tensor& rope, const Save
 }
 
 Residual Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual, const Tensor& rope, Saved& saved,
-                            Tensor y) const {
-  const Tensor x = gather_rows(run, x_local, run.scratch);  // [rows, hidden]
+                            Tensor y, AttentionCache* cache) const {
+  const Tensor x = projections_.gather_input(run, x_local, run.scratch);  // [rows, hidden]
   const DType dtype = x.dtype();
-  saved.raw = projections_.forward(run, x, run.activations);
+  Arena& arena = cache == nullptr ? run.activations : run.scratch;
+  saved.raw = projections_.forward(run, x, arena);
   const int64_t heads = query_->box.extent[0];
-  saved.attended = run.activations.allocate(dtype, {run.rows, heads, head_dim_});
-  const Documents& documents = run.documents;
-  const int64_t rows = run.attending_rows();
-  saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {heads, rows});
-  if (documents.copied_from.defined()) {
-    CHECK(!run.training, "documents cannot share rows in a training step");
-    ArenaScope scope(run.scratch);
-    const Tensor raw = run.scratch.allocate(dtype, {rows, saved.raw.extent(1)});
-    const Tensor attended = run.scratch.allocate(dtype, {rows, heads, head_dim_});
-    embedding_forward(run.stream, documents.copied_from, saved.raw, 0, raw);
-    attend(run, raw, rope, attended, saved.log_sum_exp);
-    embedding_forward(run.stream, documents.kept_from, attended.merge_last(), 0, saved.attended.merge_last());
-  } else {
-    attend(run, saved.raw, rope, saved.attended, saved.log_sum_exp);
-  }
+  saved.attended = arena.allocate(dtype, {run.rows, heads, head_dim_});
+  saved.log_sum_exp = arena.allocate(accumulation_type(dtype), {heads, run.attending_rows()});
+  attend_by_document(run, saved.raw, saved.attended.merge_last(), [&](const Tensor& raw, const Tensor& attended) {
+    attend(run, raw, rope, attended.split_last(heads, head_dim_), saved.log_sum_exp, cache);
+  });
   return out_.forward_add(run, saved.attended.merge_last(), residual, y);
 }
 
-void Attention::attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const {
-  const bool copied = run.documents.copied_from.defined();
-  const AttentionShape shape{.sequence_length = copied ? run.attending_rows() : run.sequence_length,
-                             .documents = run.documents.cut};
+void Attention::attend(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& attended,
+                       const Tensor& log_sum_exp, AttentionCache* cache) const {
   ArenaScope scope(run.scratch);
-  const Streams s = shift(run, raw, rope, run.scratch.allocate(raw.dtype(), raw.shape()));
+  AttentionShape shape = attention_shape(run);
+  Streams s;
+  if (cache == nullptr) {
+    s = shift(run, raw, rope, run.scratch.allocate(raw.dtype(), raw.shape()));
+  } else {
+    shape = {.sequence_length = raw.extent(0), .key_offset = cache->length};
+    s = append(run, split(raw), rope, *cache);
+  }
   Tensor scratch = run.scratch.allocate(accumulation_type(raw.dtype()), attention_scratch(run.stream, s.q, s.k, shape));
   attention_forward(run.stream, s.q, s.k, s.v, run.documents.attention_start, shape, attended, log_sum_exp, scratch);
 }
 
 Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Tensor& rope,
                            const Saved& saved) const {
-  const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
+  const Tensor d_y = out_.gather_gradient(run, d_y_local, run.scratch);
   const DType dtype = d_y.dtype();
   const int64_t heads = query_->box.extent[0];
   const Tensor d_attended = out_.backward(run, d_y, saved.attended.merge_last(), run.scratch, Linear::KeptOperand::x)
                                 .split_last(heads, head_dim_);
-  const AttentionShape shape{.sequence_length = run.sequence_length, .documents = run.documents.cut};
+  const AttentionShape shape = attention_shape(run);
   // Holds query, key and value first, which the gradient of the raw ones then overwrites.
   const Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
   {
@@ -136,11 +134,11 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
     if (!value_shift_.is_identity()) streams.push_back({value_shift_, d_v, raw.v, into.v});
     KvShift::backward(run, rope, streams);
   }
-  const Tensor x = gather_rows(run, x_local, run.scratch);
-  return reduce_rows(run, projections_.backward(run, d_raw, x, run.scratch), run.scratch);
+  const Tensor x = projections_.gather_input(run, x_local, run.scratch);
+  return projections_.backward(run, d_raw, x, run.scratch);
 }
 
-AttentionState Attention::make_state(Arena& arena, DType dtype, int64_t capacity) const {
+AttentionCache Attention::make_cache(Arena& arena, DType dtype, int64_t capacity) const {
   const int64_t heads = query_->box.extent[0];
   const int64_t kv_heads = key_->box.extent[0];
   const auto carried = [&](const KvShift& shift, int64_t count) {
@@ -153,32 +151,23 @@ AttentionState Attention::make_state(Arena& arena, DType dtype, int64_t capacity
           .carried_value = carried(value_shift_, kv_heads)};
 }
 
-Residual Attention::decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
-                           Tensor y) const {
-  const Streams raw = split(projections_.forward(run, x, run.scratch));
-  const int64_t rows = x.extent(0);
-  if (std::exchange(state.shift_begins, false) || state.length == 0) {
-    for (const Tensor& carried : {state.carried_query, state.carried_key, state.carried_value}) {
+Attention::Streams Attention::append(Run& run, const Streams& raw, const Tensor& rope, AttentionCache& cache) const {
+  const int64_t rows = raw.q.extent(0);
+  if (std::exchange(cache.shift_begins, false) || cache.length == 0) {
+    for (const Tensor& carried : {cache.carried_query, cache.carried_key, cache.carried_value}) {
       if (carried.defined()) fill_zero(run.stream, carried);
     }
   }
-  Tensor q = run.scratch.allocate(x.dtype(), raw.q.shape());
-  const Tensor k = state.keys.rows(state.length, rows);
-  const Tensor v = state.values.rows(state.length, rows);
-  shift(run, raw, rope, {state.carried_query, state.carried_key, state.carried_value}, {q, k, v});
+  const Tensor q = run.scratch.allocate(raw.q.dtype(), raw.q.shape());
+  const Tensor k = cache.keys.rows(cache.length, rows);
+  const Tensor v = cache.values.rows(cache.length, rows);
+  shift(run, raw, rope, {cache.carried_query, cache.carried_key, cache.carried_value}, {q, k, v});
   if (value_shift_.is_identity()) copy(run.stream, raw.v.merge_last(), v.merge_last());
-  carry(run.stream, raw.q, state.carried_query);
-  carry(run.stream, raw.k, state.carried_key);
-  carry(run.stream, raw.v, state.carried_value);
-  const int64_t before = state.length;
-  state.length += rows;
-  Tensor attended = run.scratch.allocate(x.dtype(), q.shape());
-  Tensor log_sum_exp = run.scratch.allocate(accumulation_type(x.dtype()), {q.extent(1), rows});
-  const AttentionShape shape{.sequence_length = rows, .key_offset = before};
-  Tensor scratch = run.scratch.allocate(accumulation_type(x.dtype()), attention_scratch(run.stream, q, k, shape));
-  attention_forward(run.stream, q, state.keys.rows(0, state.length), state.values.rows(0, state.length),
-                    run.documents.attention_start, shape, attended, log_sum_exp, scratch);
-  return out_.forward_add(run, attended.merge_last(), residual, y);
+  carry(run.stream, raw.q, cache.carried_query);
+  carry(run.stream, raw.k, cache.carried_key);
+  carry(run.stream, raw.v, cache.carried_value);
+  cache.length += rows;
+  return {q, cache.keys.rows(0, cache.length), cache.values.rows(0, cache.length)};
 }
 
 }  // namespace shiftron

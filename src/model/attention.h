@@ -8,8 +8,9 @@
 
 namespace shiftron {
 
-// What decoding keeps of one layer: rotated, shifted keys and shifted values, and the last raw rows of each stream.
-struct AttentionState {
+// What a forward over the next rows needs of the earlier ones: rotated, shifted keys and shifted values, and the last raw
+// rows of each stream.
+struct AttentionCache {
   Tensor keys, values;                                 // [capacity, local KV heads, head_dim]
   Tensor carried_query, carried_key, carried_value;    // [previous, local heads, head_dim] each; undefined without shift
   int64_t length = 0;                                  // rows of keys and values that are filled
@@ -27,16 +28,15 @@ class Attention {
   };
   Attention(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
 
-  // x, residual, y [local rows, hidden], y in separate memory; rope: [2, positions, head_dim/2].
-  Residual forward(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, Saved& saved, Tensor y) const;
+  // x, residual, y [local rows, hidden], y in separate memory; rope: [2, positions, head_dim/2]. With a cache, the rows
+  // follow those in it, run.documents must start at row 0, and nothing is kept for backward.
+  Residual forward(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, Saved& saved, Tensor y,
+                   AttentionCache* cache = nullptr) const;
   // d_x without the residual's part, which is d_y. x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, const Saved& saved) const;
-  // Forward over the rows that follow those in `state`; run.documents must start at row 0.
-  Residual decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
-                  Tensor y) const;
   // Query, key and value.
   std::array<KvShift*, 3> shifts() { return {&query_shift_, &key_shift_, &value_shift_}; }
-  AttentionState make_state(Arena& arena, DType dtype, int64_t capacity) const;
+  AttentionCache make_cache(Arena& arena, DType dtype, int64_t capacity) const;
   struct Streams {
     Tensor q, k, v;  // [rows, local heads, head_dim], views of one product
   };
@@ -47,7 +47,10 @@ class Attention {
  private:
   Streams split(const Tensor& raw) const;
   // Shift and attention over the attending rows; raw as in Saved, attended [attending rows, local heads, head_dim].
-  void attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const;
+  void attend(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& attended, const Tensor& log_sum_exp,
+              AttentionCache* cache) const;
+  // Appends the next rows. Returns their query, in run.scratch, and all keys and values.
+  Streams append(Run& run, const Streams& raw, const Tensor& rope, AttentionCache& cache) const;
   // Shifted and rotated, in `memory` of the shape of `raw`; without shift, the value is the raw one.
   Streams shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const;
   // Writes to `to`, except a value that nothing changes.

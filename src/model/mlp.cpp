@@ -20,12 +20,12 @@ Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config
                                 .split_dim = 1,
                                 .initial = init_normal(config.init_std),
                                 .layer = layer})),
-      gate_up_(set, {gate_, up_}, config.hidden),
-      down_(set, {down_weight_}, down_weight_->box.extent[1]),
+      gate_up_(set, {gate_, up_}, config.hidden, SplitFeatures::output),
+      down_(set, {down_weight_}, down_weight_->box.extent[1], SplitFeatures::input),
       recompute_(recompute) {}
 
 Residual Mlp::forward(Run& run, const Tensor& x_local, const Tensor& residual, Saved& saved, Tensor y) const {
-  const Tensor x = gather_rows(run, x_local, run.scratch);
+  const Tensor x = gate_up_.gather_input(run, x_local, run.scratch);
   const Tensor gate_up = gate_up_.forward(run, x, recompute_ ? run.scratch : run.activations);
   if (!recompute_) saved.gate_up = gate_up;
   const int64_t ffn = gate_up.extent(1) / 2;
@@ -35,9 +35,9 @@ Residual Mlp::forward(Run& run, const Tensor& x_local, const Tensor& residual, S
 }
 
 Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Saved& saved) const {
-  const Tensor x = gather_rows(run, x_local, run.scratch);
+  const Tensor x = gate_up_.gather_input(run, x_local, run.scratch);
   const Tensor gate_up = recompute_ ? gate_up_.forward(run, x, run.scratch) : saved.gate_up;
-  const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
+  const Tensor d_y = down_.gather_gradient(run, d_y_local, run.scratch);
   const Tensor d_activated = down_.backward_input(run, d_y, run.scratch);
   const int64_t ffn = d_activated.extent(1);
   const Tensor gate = gate_up.slice(1, 0, ffn), up = gate_up.slice(1, ffn, ffn);
@@ -46,7 +46,7 @@ Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, c
   swiglu_backward(run.stream, d_activated, gate, up, gate, up, activated);
   const Tensor d_gate_up = gate_up;
   down_.backward_weight(run, d_y, activated);
-  return reduce_rows(run, gate_up_.backward(run, d_gate_up, x, run.scratch, Linear::KeptOperand::d_y), run.scratch);
+  return gate_up_.backward(run, d_gate_up, x, run.scratch, Linear::KeptOperand::d_y);
 }
 
 }  // namespace shiftron

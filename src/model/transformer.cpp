@@ -37,13 +37,14 @@ TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config,
       mlp_norm_(set, layer_name(layer) + ".mlp_norm", config.hidden, config.norm_epsilon, layer),
       mlp_(set, layer_name(layer) + ".mlp", config, layer, recompute_mlp) {}
 
-Residual TransformerLayer::forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved) const {
+Residual TransformerLayer::forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved,
+                                   AttentionCache* cache) const {
   Residual middle = run.activations.allocate(in.x.dtype(), in.x.shape());
   {
     const TraceRange range("attention");
     ArenaScope scope(run.scratch);
     const Tensor normed = attention_norm_.forward(run, in, saved.attention_norm);
-    middle = attention_.forward(run, normed, in.x, rope, saved.attention, middle.x);
+    middle = attention_.forward(run, normed, in.x, rope, saved.attention, middle.x, cache);
   }
   const TraceRange range("mlp");
   const Tensor y = run.activations.allocate(in.x.dtype(), in.x.shape());
@@ -64,19 +65,6 @@ void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const S
   const Tensor normed = attention_norm_.output(run, saved.attention_norm);
   const Tensor d_normed = attention_.backward(run, d_x.tensor, normed, rope, saved.attention);
   attention_norm_.backward(run, d_normed, saved.attention_norm, d_x);
-}
-
-Residual TransformerLayer::decode(Run& run, const Residual& in, const Tensor& rope, AttentionState& state) const {
-  RmsNorm::Saved unused;
-  Mlp::Saved unused_mlp;
-  Residual middle = run.activations.allocate(in.x.dtype(), in.x.shape());
-  {
-    ArenaScope scope(run.scratch);
-    middle = attention_.decode(run, attention_norm_.forward(run, in, unused), in.x, rope, state, middle.x);
-  }
-  const Tensor y = run.activations.allocate(in.x.dtype(), in.x.shape());
-  ArenaScope scope(run.scratch);
-  return mlp_.forward(run, mlp_norm_.forward(run, middle, unused), middle.x, unused_mlp, y);
 }
 
 TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, const StagePlace& place,
@@ -151,7 +139,8 @@ Tensor TransformerStage::forward_layers(Run& run, const Batch& batch, const Tens
   return sum_residual(run, layers_forward(run, batch, input, saved));
 }
 
-Residual TransformerStage::layers_forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const {
+Residual TransformerStage::layers_forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved,
+                                          std::vector<AttentionCache>* caches) const {
   if (first()) await_weights(run, *set_, Part::embedding);
   Residual stream = input;
   if (first()) {
@@ -164,9 +153,10 @@ Residual TransformerStage::layers_forward(Run& run, const Batch& batch, const Te
     const int layer = static_cast<int>(range_.begin) + static_cast<int>(i);
     const TraceRange range("layers.", layer);
     await_weights(run, *set_, Part::layer, layer);
-    stream = recompute_ == RecomputeKind::full
-                 ? Recompute(*layers_[i]).forward(run, stream.x, rope_, saved.recomputed[i])
-                 : layers_[i]->forward(run, stream, rope_, saved.layers[i]);
+    stream =
+        recompute_ == RecomputeKind::full
+            ? Recompute(*layers_[i]).forward(run, stream.x, rope_, saved.recomputed[i])
+            : layers_[i]->forward(run, stream, rope_, saved.layers[i], caches == nullptr ? nullptr : &(*caches)[i]);
   }
   if (!last()) return stream;
   await_weights(run, *set_, Part::final_norm);
@@ -221,11 +211,9 @@ void TransformerStage::complete_gradients(Run& run) const {
 }
 
 Tensor TransformerStage::decode(Run& run, const Tensor& ids, const Tensor& input,
-                                std::vector<AttentionState>& states) const {
-  VocabularyParallelEmbedding::Saved unused;
-  Residual stream = first() ? embedding_->forward(run, ids, unused) : input;
-  for (size_t i = 0; i < layers_.size(); ++i) stream = layers_[i]->decode(run, stream, rope_, states[i]);
-  return sum_residual(run, stream);
+                                std::vector<AttentionCache>& caches) const {
+  Saved unused;
+  return sum_residual(run, layers_forward(run, {.ids = ids, .targets = {}}, input, unused, &caches));
 }
 
 Tensor TransformerStage::logits(Run& run, const Tensor& x) const {
@@ -245,10 +233,10 @@ Tensor TransformerStage::precise_logits(Run& run, const Tensor& normed_rows, Ran
   return loss_->precise_logits(run, normed_rows, range);
 }
 
-std::vector<AttentionState> TransformerStage::make_states(Arena& arena, int64_t capacity) const {
-  std::vector<AttentionState> states;
-  for (const auto& layer : layers_) states.push_back(layer->attention().make_state(arena, activation_, capacity));
-  return states;
+std::vector<AttentionCache> TransformerStage::make_caches(Arena& arena, int64_t capacity) const {
+  std::vector<AttentionCache> caches;
+  for (const auto& layer : layers_) caches.push_back(layer->attention().make_cache(arena, activation_, capacity));
+  return caches;
 }
 
 }  // namespace shiftron

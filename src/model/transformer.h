@@ -21,11 +21,12 @@ class TransformerLayer {
     Mlp::Saved mlp;
   };
   TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer, bool recompute_mlp);
-  // [local rows, hidden]; the result is in run.activations. After the call in.x holds the summed residual.
-  Residual forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved) const;
+  // [local rows, hidden]; the result is in run.activations. After the call in.x holds the summed residual. With a cache,
+  // the rows follow those in it.
+  Residual forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved,
+                   AttentionCache* cache = nullptr) const;
   // d_x: gradient of the layer's output on entry, of its input on return.
   void backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const;
-  Residual decode(Run& run, const Residual& in, const Tensor& rope, AttentionState& state) const;
   const Attention& attention() const { return attention_; }
   Attention& attention() { return attention_; }
 
@@ -86,9 +87,9 @@ class TransformerStage {
   Tensor backward(Run& run, const Tensor& d_output, const Saved& saved) const;
 
   // Decoding, rows not split over tp: returns what the last layer here returns, [rows, hidden] in run.activations, for
-  // the rows that follow those in `states`; `input` as in forward().
-  Tensor decode(Run& run, const Tensor& ids, const Tensor& input, std::vector<AttentionState>& states) const;
-  std::vector<AttentionState> make_states(Arena& arena, int64_t capacity) const;
+  // the rows that follow those in `caches`; `input` as in forward().
+  Tensor decode(Run& run, const Tensor& ids, const Tensor& input, std::vector<AttentionCache>& caches) const;
+  std::vector<AttentionCache> make_caches(Arena& arena, int64_t capacity) const;
   // On the last stage: logits [rows, local vocab] A in run.scratch of what its last layer returned.
   Tensor logits(Run& run, const Tensor& x) const;
   // On the last stage: such rows after the last norm, [rows, hidden] in run.scratch, and their logits over the tokens
@@ -98,7 +99,9 @@ class TransformerStage {
   Range vocabulary() const { return loss_->vocabulary(); }  // of this rank
 
  private:
-  Residual layers_forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const;
+  // caches: of the layers here; null: none.
+  Residual layers_forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved,
+                          std::vector<AttentionCache>* caches = nullptr) const;
   const ParameterSet* set_;
   ModelConfig config_;
   RecomputeKind recompute_;

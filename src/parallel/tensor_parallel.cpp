@@ -43,6 +43,22 @@ void sum_rows(Run& run, const Tensor& partial, const Tensor& local) {
     run.groups.tp->all_reduce(run.stream, InOut(partial), Reduction::sum).wait(run.stream);
 }
 
+// [local rows, n] → [rows, n] in `arena`: every tp rank's rows. With tp = 1 the tensor itself.
+Tensor gather_rows(Run& run, const Tensor& local, Arena& arena) {
+  if (local.extent(0) == run.rows) return local;
+  Tensor whole = arena.allocate(local.dtype(), {run.rows, local.extent(1)});
+  run.groups.tp->all_gather(run.stream, local, whole).wait(run.stream);
+  return whole;
+}
+
+// [rows, n] partial sums → [local rows, n] in `arena`: summed over tp. With tp = 1 the tensor itself.
+Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena) {
+  const bool in_place = run.groups.tp->size() == 1 || !run.gather_rows;
+  const Tensor local = in_place ? partial : arena.allocate(partial.dtype(), {run.local_rows(), partial.extent(1)});
+  sum_rows(run, partial, local);
+  return local;
+}
+
 Tensor as_matrix(const Tensor& tensor, int64_t columns) {
   return tensor.view({tensor.count() / columns, columns});
 }
@@ -128,27 +144,13 @@ void run_weight_gradients(Run& run) {
   }
 }
 
-Tensor gather_rows(Run& run, const Tensor& local, Arena& arena) {
-  if (local.extent(0) == run.rows) return local;
-  Tensor whole = arena.allocate(local.dtype(), {run.rows, local.extent(1)});
-  run.groups.tp->all_gather(run.stream, local, whole).wait(run.stream);
-  return whole;
-}
-
-Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena) {
-  const bool in_place = run.groups.tp->size() == 1 || !run.gather_rows;
-  const Tensor local = in_place ? partial : arena.allocate(partial.dtype(), {run.local_rows(), partial.extent(1)});
-  sum_rows(run, partial, local);
-  return local;
-}
-
 Tensor sum_residual(Run& run, const Residual& stream) {
   if (stream.before.defined()) add(run.stream, stream.before, stream.x, stream.x);
   return stream.x;
 }
 
-Linear::Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in)
-    : set_(&set), parameters_(std::move(parameters)), in_(in) {}
+Linear::Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in, SplitFeatures split)
+    : set_(&set), parameters_(std::move(parameters)), in_(in), split_(split) {}
 
 int64_t Linear::out() const {
   int64_t count = 0;
@@ -162,6 +164,16 @@ void Linear::multiply(Run& run, const Tensor& x, const Tensor& y) const {
   matmul_forward(run.stream, x, weight, y, product_scratch(run, weight, x.extent(0)));
 }
 
+Tensor Linear::gather_input(Run& run, const Tensor& local, Arena& arena) const {
+  CHECK(split_ == SplitFeatures::output, "rows are gathered where the output's features are split");
+  return gather_rows(run, local, arena);
+}
+
+Tensor Linear::gather_gradient(Run& run, const Tensor& d_local, Arena& arena) const {
+  CHECK(split_ == SplitFeatures::input, "gradients are gathered where the input's features are split");
+  return gather_rows(run, d_local, arena);
+}
+
 Tensor Linear::forward(Run& run, const Tensor& x, Arena& arena) const {
   const Tensor y = arena.allocate(x.dtype(), {x.extent(0), out()});
   multiply(run, x, y);
@@ -169,6 +181,7 @@ Tensor Linear::forward(Run& run, const Tensor& x, Arena& arena) const {
 }
 
 Residual Linear::forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const {
+  CHECK(split_ == SplitFeatures::input, "sums are made where the input's features are split");
   ArenaScope scope(run.scratch);
   if (run.groups.tp->size() == 1) {
     const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
@@ -181,12 +194,17 @@ Residual Linear::forward_add(Run& run, const Tensor& x, const Tensor& residual, 
   return {y, residual};
 }
 
-Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
+Tensor Linear::partial_input_gradient(Run& run, const Tensor& d_y, Arena& arena) const {
   Tensor d_x = arena.allocate(d_y.dtype(), {d_y.extent(0), in_});
   ArenaScope scope(run.scratch);
   const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
   matmul_backward_input(run.stream, d_y, weight, d_x, product_scratch(run, weight, d_y.extent(0)));
   return d_x;
+}
+
+Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
+  const Tensor d_x = partial_input_gradient(run, d_y, arena);
+  return split_ == SplitFeatures::output ? reduce_rows(run, d_x, arena) : d_x;
 }
 
 void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptOperand unchanged) const {
@@ -198,9 +216,9 @@ void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x, KeptO
 }
 
 Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, KeptOperand unchanged) const {
-  const Tensor d_x = backward_input(run, d_y, arena);
+  const Tensor d_x = partial_input_gradient(run, d_y, arena);
   backward_weight(run, d_y, x, unchanged);
-  return d_x;
+  return split_ == SplitFeatures::output ? reduce_rows(run, d_x, arena) : d_x;
 }
 
 Tensor VocabularyParallelEmbedding::forward(Run& run, const Tensor& ids, Saved& saved) const {

@@ -1,4 +1,5 @@
-// Tensor and sequence parallelism: rows gathered and summed over tp, and the linear layer between them.
+// Tensor and sequence parallelism: the linear layer, which gathers rows and sums them over tp, and the layers that split
+// the vocabulary.
 #pragma once
 
 #include <vector>
@@ -8,11 +9,6 @@
 
 namespace shiftron {
 
-// [local rows, n] → [rows, n] in `arena`: every tp rank's rows. With tp = 1 the tensor itself.
-Tensor gather_rows(Run& run, const Tensor& local, Arena& arena);
-// [rows, n] partial sums → [local rows, n] in `arena`: summed over tp. With tp = 1 the tensor itself.
-Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
-
 // The residual stream, [local rows, hidden]: x, or before + x if `before` is defined; a reader then writes that to x.
 struct [[nodiscard]] Residual {
   Residual(Tensor sum, Tensor not_yet_added = {}) : x(std::move(sum)), before(std::move(not_yet_added)) {}
@@ -21,21 +17,31 @@ struct [[nodiscard]] Residual {
 // Writes the stream's sum to x and returns x.
 Tensor sum_residual(Run& run, const Residual& stream);
 
+// Which of a weight's features tp divides. The other side of the layer holds [local rows, …] of the stream: its rows are
+// gathered before products, and summed over tp after them (Megatron's column- and row-parallel layers).
+enum class SplitFeatures { output, input };
+
 // y = x Wᵀ with this rank's piece of W; adjacent parameters are served by one product.
 // The only place where a backward is split into its input and its weight part. It keeps nothing: backward gets the x of
 // forward again, kept or recomputed by the module that owns the layer.
 class Linear {
  public:
   // `in`: columns of the piece seen as a matrix.
-  Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in);
+  Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in, SplitFeatures split);
   int64_t out() const;  // rows of the piece
+
+  // Split output: from [local rows, in], the x [rows, in] of the calls below, in `arena`. With tp = 1 the tensor itself.
+  Tensor gather_input(Run& run, const Tensor& local, Arena& arena) const;
   // x [rows, in] → [rows, out] in `arena`.
   Tensor forward(Run& run, const Tensor& x, Arena& arena) const;
-  // For a layer whose `in` is split over tp: residual + Σ over tp of x Wᵀ, in y.  x [rows, in]; residual, y
-  // [local rows, out], in separate memory. With tp = 1 the product adds the residual; otherwise the reader of the
-  // stream does.
+
+  // Split input: residual + Σ over tp of x Wᵀ, in y.  x [rows, in]; residual, y [local rows, out], in separate memory.
+  // With tp = 1 the product adds the residual; otherwise the reader of the stream does.
   Residual forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const;
-  // d_x [rows, in] in `arena`.
+  // Split input: from the gradient of that sum, [local rows, out], the d_y [rows, out] of the calls below, in `arena`.
+  Tensor gather_gradient(Run& run, const Tensor& d_local, Arena& arena) const;
+
+  // d_x in `arena`: [rows, in], or with split output its sum over tp, [local rows, in].
   Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
   // Adds the weight gradient, or queues it. A queued operand is copied unless the caller says that nobody writes it any
   // more (`unchanged`) and its memory outlives this action.
@@ -47,9 +53,11 @@ class Linear {
 
  private:
   void multiply(Run& run, const Tensor& x, const Tensor& y) const;  // y [rows, out] = x Wᵀ
+  Tensor partial_input_gradient(Run& run, const Tensor& d_y, Arena& arena) const;  // [rows, in], not summed over tp
   const ParameterSet* set_;
   std::vector<Parameter*> parameters_;
   int64_t in_;
+  SplitFeatures split_;
 };
 
 // Runs what was queued for `run.microbatch`, which must be the oldest.

@@ -49,19 +49,20 @@ Values decoded(const ModelConfig& config, int tp, const std::vector<int>& chunks
     rank.allocate();
     const Tensor rope = rank.rope(10);
     Arena states(rank.stream, "states", {{"states", 1 << 14}}, "cache");
-    AttentionState state = attention.make_state(states, DType::float64, 10);
-    for (const bool again : {false, true}) {  // a state of length 0 has forgotten what it carried
-      state.length = 0;
+    AttentionCache cache = attention.make_cache(states, DType::float64, 10);
+    for (const bool again : {false, true}) {  // a cache of length 0 has forgotten what it carried
+      cache.length = 0;
       Values own;
       for (const int chunk : chunks) {
-        const auto fed = static_cast<int>(state.length);
+        const auto fed = static_cast<int>(cache.length);
+        Attention::Saved unused;
         Run run = rank.begin(following_rows(fed, chunk), true);
         const auto first = x.begin() + fed * config.hidden;
         const Tensor rows = rank.place(Values(first, first + chunk * config.hidden), {chunk, config.hidden});
-        const Values added =
-            values_of(sum_residual(run, attention.decode(run, rows, rows, rope, state, like(run.scratch, rows))));
+        const Values added = values_of(
+            sum_residual(run, attention.forward(run, rows, rows, rope, unused, like(run.scratch, rows), &cache)));
         own.insert(own.end(), added.begin(), added.end());
-        EXPECT_EQ(state.length, fed + chunk);
+        EXPECT_EQ(cache.length, fed + chunk);
       }
       const std::lock_guard lock(mutex);
       if (y.empty()) y = own;

@@ -177,7 +177,7 @@ TEST_P(TransformerStageTest, DecodesWhatForwardMakes) {
       stage.make_tables(rank.stream, count);
     stage.prepare(rank.stream);
       Arena memory(rank.stream, "states", {{"states", 1 << 14}}, "cache");
-      std::vector<AttentionState> states = stage.make_states(memory, count);
+      std::vector<AttentionCache> caches = stage.make_caches(memory, count);
       const Range vocabulary = stage.vocabulary();
       for (const auto& [begin, end] : {std::pair{0, 1}, {1, 6}, {6, 8}, {8, count}}) {
         auto run = rank.begin(following_rows(begin, end - begin), true);
@@ -187,7 +187,7 @@ TEST_P(TransformerStageTest, DecodesWhatForwardMakes) {
           const auto first = whole.begin() + row * config.vocab;
           expected.insert(expected.end(), first + vocabulary.begin, first + vocabulary.end);
         }
-        expect_near(values_of(stage.logits(run, stage.decode(run, ids, {}, states))), expected, 1e-12,
+        expect_near(values_of(stage.logits(run, stage.decode(run, ids, {}, caches))), expected, 1e-12,
                     "logits from row " + std::to_string(begin));
       }
     });
