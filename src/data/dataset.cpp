@@ -224,7 +224,10 @@ FileDescriptor Dataset::open_whole(size_t shard) const {
     return file;
   } catch (const Error& error) {
     rethrow_system_error(error);
-    throw;
+    const bool is_elsewhere = description_.shards[shard].file.find('/') != std::string::npos;
+    if (!is_elsewhere || name_exists(path)) throw;
+    throw_bad_input(path, " is missing: ", directory_,
+                    " was merged from datasets that must stay where they are; move them back, or merge them again");
   }
 }
 

@@ -165,6 +165,9 @@ TEST(Merge, NamesShardsOfOtherFileSystemsByTheirPaths) {
     EXPECT_NE(Scratch::read(directory + "/dataset.json").find("/far data/shard-00000.h5"), std::string::npos);
   }
   EXPECT_EQ(all_tokens(again), joined(joined(all_tokens(near), all_tokens(far)), all_tokens(near)));
+  std::filesystem::rename(far, disk / "elsewhere");
+  EXPECT_ERROR(Dataset(again).require_shards(), ExitCode::bad_input,
+               "was merged from datasets that must stay where they are; move them back, or merge them again");
 }
 
 // Otherwise the copy would get valid hashes of damaged tokens.

@@ -7,6 +7,8 @@
 
 #include "data/fixture.h"
 #include "expect_error.h"
+#include "scratch.h"
+#include "tokenizer/load_tokenizer.h"
 
 namespace shiftron {
 namespace {
@@ -116,6 +118,24 @@ bool is_cut_at(const json& file, const std::string& character) {
 }
 
 // A user-defined piece is found before the model is asked: that it has a "<" does not make one out of "<s>".
+// Also without the model that they were made from, in which the token that ends documents is a control token.
+TEST(HuggingFaceTokenizer, TheFilesAreReadAgain) {
+  const Scratch scratch;
+  for (const std::string& model : {example_model(), unigram_model()}) {
+    const SentencePieceTokenizer tokenizer(model, "model");
+    for (const auto& [name, bytes] : hugging_face_tokenizer(tokenizer)) scratch.write(name, bytes);
+    const std::unique_ptr<const Tokenizer> again = load_tokenizer(scratch.path());
+    EXPECT_EQ(again->file().name, "tokenizer.json");
+    EXPECT_EQ(again->piece(again->end_of_document()), "</s>");
+    EXPECT_TRUE(again->is_special(again->end_of_document()));
+    for (const std::string text : {"the token</s> learns\n", " <unk>", "caf\xC3\xA9"}) {
+      EXPECT_EQ(again->encode(text), tokenizer.encode(text)) << text;
+    }
+    const auto stored = make_tokenizer(again->file(), again->settings(), "stored");
+    EXPECT_EQ(stored->encode("a</s>"), tokenizer.encode("a</s>"));
+  }
+}
+
 TEST(HuggingFaceTokenizer, NamesAreCutAtCharactersOfUserDefinedPieces) {
   const json file = file_of(unigram_model() + piece_field("<|im_start|>", kUserDefined));
   EXPECT_EQ(added_tokens(file), (std::vector<std::string>{"\n", "<|im_start|>"}));

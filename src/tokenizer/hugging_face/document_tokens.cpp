@@ -100,6 +100,15 @@ int32_t beginning_of_document(const TokenSearch& search, const AroundText& aroun
 
 }  // namespace
 
+std::vector<std::string> names_of_document_tokens(const JsonPart& configuration, const TokenizerChoice& choice) {
+  std::vector<std::string> names;
+  if (choice.end_of_document) names.push_back(*choice.end_of_document);
+  if (choice.beginning_of_document) names.push_back(*choice.beginning_of_document);
+  if (configuration.is_null()) return names;
+  for (const char* const key : {"eos_token", "bos_token"}) names.push_back(text_of_token(configuration[key]));
+  return names;
+}
+
 TokenizerSettings document_tokens(const std::vector<AddedToken>& added, const AroundText& around,
                                   const JsonPart& configuration, const TokenizerChoice& choice,
                                   const std::string& name) {

@@ -11,6 +11,9 @@
 
 namespace shiftron {
 
+// The texts of tokens that the user or tokenizer_config.json (null: there is none) names for document_tokens().
+std::vector<std::string> names_of_document_tokens(const JsonPart& configuration, const TokenizerChoice& choice);
+
 // From the user's choice, else tokenizer_config.json (null: there is none), else the post-processor, else the only
 // well-known name among the added tokens. Throws Error(bad_input) if they contradict each other or leave it open: then
 // the message names the candidates and the options.

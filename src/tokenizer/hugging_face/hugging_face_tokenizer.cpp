@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/foreign_text.h"
 #include "tokenizer/hugging_face/byte_level.h"
+#include "tokenizer/hugging_face/named_tokens.h"
 #include "tokenizer/hugging_face/read_token_model.h"
 #include "tokenizer/known_words.h"
 #include "tokenizer/utf8.h"
@@ -58,6 +59,10 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(std::string bytes, const nlohmann::js
   settings_ = settings;
   const JsonPart file(content, name);
   added_ = read_added_tokens(file["added_tokens"]);
+  for (const int32_t id : {settings.end_of_document, settings.beginning_of_document}) {
+    if (std::ranges::find(added_, id, &AddedToken::id) != added_.end()) continue;
+    if (auto token = named_token(file["model"], id)) added_.push_back(std::move(*token));
+  }
   for (AddedToken& token : added_) {
     // As transformers does for the tokens that tokenizer_config.json names.
     if (token.id == settings.end_of_document || token.id == settings.beginning_of_document) token.is_special = true;

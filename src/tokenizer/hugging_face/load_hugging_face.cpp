@@ -1,6 +1,7 @@
 // tokenizer_config.json says which tokens begin and end documents.
 #include "tokenizer/hugging_face/load_hugging_face.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "core/json_reason.h"
 #include "tokenizer/hugging_face/document_tokens.h"
 #include "tokenizer/hugging_face/hugging_face_tokenizer.h"
+#include "tokenizer/hugging_face/named_tokens.h"
 
 namespace shiftron {
 namespace {
@@ -53,9 +55,13 @@ std::unique_ptr<Tokenizer> load_hugging_face(std::string bytes, const std::strin
   const bool has_neighbour = is_of_model && name_exists(neighbour.string());
   if (has_neighbour)
     configuration = parse_object(read_file(neighbour.string(), kLargestConfiguration), neighbour.string(), advice);
-  const TokenizerSettings settings =
-      document_tokens(read_added_tokens(file["added_tokens"]), read_post_processor(file["post_processor"]),
-                      JsonPart(configuration, neighbour.string()), choice, path);
+  std::vector<AddedToken> tokens = read_added_tokens(file["added_tokens"]);
+  for (const std::string& text : names_of_document_tokens(JsonPart(configuration, neighbour.string()), choice)) {
+    if (std::ranges::find(tokens, text, &AddedToken::text) != tokens.end()) continue;
+    if (auto token = named_token(file["model"], text)) tokens.push_back(std::move(*token));
+  }
+  const TokenizerSettings settings = document_tokens(tokens, read_post_processor(file["post_processor"]),
+                                                     JsonPart(configuration, neighbour.string()), choice, path);
   return std::make_unique<HuggingFaceTokenizer>(std::move(bytes), content, settings, path);
 }
 
