@@ -185,21 +185,21 @@ TEST(GgufByteFallback, PiecesThatNoMergeMakesAreNotMade) {
 }
 
 TEST(GgufByteFallback, NamesOfSpecialTokensAreText) {
-  json file = small_file({"a", "b", "ab", "x"}, {{"a", "b"}});
+  json file = small_file({"a", "b", "ab", "x", "c", "bc", "abc"}, {{"a", "b"}, {"b", "c"}, {"ab", "c"}});
   add_token(file, "ab", true);
   add_token(file, "x", true);
   add_token(file, "<s>", true);
   const GgufTokenizer entries = entries_of(file);
   EXPECT_EQ(entries.pieces[260], "[control 260]");
   EXPECT_EQ(entries.pieces[261], "[control 261]");
-  EXPECT_EQ(entries.pieces[262], "<s>");
-  for (const size_t id : {260, 261, 262}) EXPECT_EQ(entries.types[id], 3);
+  EXPECT_EQ(entries.pieces[265], "<s>");
+  for (const size_t id : {260, 261, 265}) EXPECT_EQ(entries.types[id], 3);
   EXPECT_EQ(entries.types[0], 2);
   EXPECT_EQ(entries.types[2], 6);
-  EXPECT_THAT(differences(file, {"ab", "x", "<s>", "a<s>b"}), IsEmpty());
+  EXPECT_THAT(differences(file, {"ab", "x", "<s>", "a<s>b", "abc"}), IsEmpty());
   const auto special = tokenizer_of_file(file, true);
   EXPECT_EQ(gguf_tokenizer(*special).pieces[260], "ab");
-  EXPECT_THAT(differences(*special, {"ab", "x", "aabb", "<s>", "a<s>b"}), IsEmpty());
+  EXPECT_THAT(differences(*special, {"ab", "x", "aabb", "<s>", "a<s>b", "abc"}), IsEmpty());
 }
 
 // llama.cpp reads names up to a NUL, and does not load two tokens of the same name.
