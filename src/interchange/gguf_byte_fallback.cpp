@@ -249,9 +249,8 @@ class ByteFallbackReader {
     }
   }
 
-  // Whether llama.cpp would find a name in texts that do not become its token. No text has a space there.
+  // Whether llama.cpp would find a name in texts that do not become its token.
   bool is_mistaken(const std::string& name, const MergesInFile::Outcome& outcome) const {
-    if (name.find(' ') != name.npos) return false;
     return outcome.parts == 2 || (utf8_length(name) == name.size() && !merges_.has(name));
   }
 

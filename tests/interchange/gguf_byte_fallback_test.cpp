@@ -120,6 +120,7 @@ TEST(GgufByteFallback, FamiliesGetTheirIds) {
     const bool names_bytes = entries.note.find("like <0x41>") != std::string::npos;
     EXPECT_EQ(names_spaces, family == "mistral" || family == "metaspace") << entries.note;
     EXPECT_EQ(names_bytes, family == "gemma") << entries.note;
+    EXPECT_EQ(entries.note.find("after added tokens"), std::string::npos);  // none is found
     const bool names_nul = entries.note.find("up to a NUL") != std::string::npos;
     EXPECT_EQ(names_nul, family == "metaspace") << entries.note;
     std::vector<std::string> texts = random_texts_of(*tokenizer);
@@ -154,10 +155,11 @@ TEST(GgufByteFallback, SentencePieceModelsWithASpaceInFrontGetTheirIds) {
 
 // The first listed merge to "abc" would come before that to "cd", but no text has "a" in front of "bc".
 TEST(GgufByteFallback, TheMergeThatTextsReachOrdersAPiece) {
-  const json file = small_file({"a", "b", "c", "d", "ab", "bc", "cd", "abc"},
+  const json file = small_file({"a", "b", "c", "ab", "bc", "cd", "abc", "d"},
                                {{"a", "b"}, {"a", "bc"}, {"c", "d"}, {"b", "c"}, {"ab", "c"}});
   const GgufTokenizer entries = entries_of(file);
-  EXPECT_EQ(std::vector<float>(entries.scores.end() - 4, entries.scores.end()), (std::vector<float>{-1, -3, -2, -4}));
+  EXPECT_EQ(std::vector<float>(entries.scores.end() - 5, entries.scores.end()),
+            (std::vector<float>{-1, -3, -2, -4, 0}));
   EXPECT_THAT(differences(file, {"abcd", "abc", "bcd", "aabcc", "abcabcd"}), IsEmpty());
 }
 
@@ -169,7 +171,7 @@ TEST(GgufByteFallback, TheLastOfEqualMergesCounts) {
 
 TEST(GgufByteFallback, PiecesThatNoMergeMakesAreNotMade) {
   const json file =
-      small_file({"a", "b", "c", "ab", "bc", "abc", "ca", "né", "n", "cccc", "cbc b"}, {{"a", "b"}, {"b", "c"}});
+      small_file({"a", "b", "c", "ab", "bc", "abc", "ca", "né", "n", "cccc", "cbc b", "bcc"}, {{"a", "b"}, {"b", "c"}});
   const GgufTokenizer entries = entries_of(file);
   const auto expect = [&](size_t id, const std::string& name, int32_t type) {
     EXPECT_EQ(entries.pieces[id], name);
@@ -181,6 +183,7 @@ TEST(GgufByteFallback, PiecesThatNoMergeMakesAreNotMade) {
   expect(265, "[unused 265]", 3);  // "é" is no piece
   expect(267, "cccc", 1);          // which nothing joins to
   expect(268, "cbc b", 1);
+  expect(269, "[unused 269]", 3);
   EXPECT_THAT(differences(file, {"abc", "ca", "né", "cccc", "cbc b"}), IsEmpty());
 }
 
@@ -197,9 +200,12 @@ TEST(GgufByteFallback, NamesOfSpecialTokensAreText) {
   EXPECT_EQ(entries.types[0], 2);
   EXPECT_EQ(entries.types[2], 6);
   EXPECT_THAT(differences(file, {"ab", "x", "<s>", "a<s>b", "abc"}), IsEmpty());
+  file["model"]["vocab"].update({{kSpace, 266}, {kSpace + "a", 267}});
+  file["model"]["merges"].push_back(json::array({kSpace, "a"}));
+  add_token(file, kSpace + "a", true);
   const auto special = tokenizer_of_file(file, true);
   EXPECT_EQ(gguf_tokenizer(*special).pieces[260], "ab");
-  EXPECT_THAT(differences(*special, {"ab", "x", "aabb", "<s>", "a<s>b", "abc"}), IsEmpty());
+  EXPECT_THAT(differences(*special, {"ab", "x", "aabb", "<s>", "a<s>b", "abc", "b a"}), IsEmpty());
 }
 
 // llama.cpp reads names up to a NUL, and does not load two tokens of the same name.
@@ -212,6 +218,13 @@ TEST(GgufByteFallback, PiecesWithANulAreNamed) {
   EXPECT_EQ(entries.pieces[263], "[control 263]");
   EXPECT_THAT(entries.note, HasSubstr("up to a NUL"));
   EXPECT_EQ(differences(file, {"a", "a" + nul, "b", nul + "b"}), (std::vector<std::string>{"a" + nul, nul + "b"}));
+}
+
+TEST(GgufByteFallback, ByteLevelTokenizersStayByteLevel) {
+  json file = family_file("gpt_2");
+  file["model"]["byte_fallback"] = true;
+  const auto tokenizer = make_tokenizer({"tokenizer.json", file.dump()}, {.end_of_document = 0}, "T");
+  EXPECT_EQ(gguf_tokenizer(*tokenizer).model, "gpt2");
 }
 
 TEST(GgufByteFallback, IdsWithoutATokenAreNamed) {
@@ -286,8 +299,17 @@ TEST(GgufByteFallback, AddedTokensThatLlamaCppFindsOtherwiseAreRefused) {
   refused("▁a", plain, kReplace, "is found with U+2581 only");
   refused("▁b", plain, kReplace, "");  // which a space and "b" become, too
   refused("▁xy", plain, kReplace, "");
+  refused("ba", plain, kReplace, "");  // which no merge makes
   refused("<0x41>", plain, kReplace, "is the token of a byte");
   json file = small_file({"a"}, {});
+  add_token(file, kSpace, false);
+  EXPECT_ERROR(entries_of(file), ExitCode::bad_input, "is found with U+2581 only");
+  file = small_file({"a", kSpace}, {});
+  file["normalizer"] = nullptr;
+  file["pre_tokenizer"] = metaspace_of("never");
+  add_token(file, "x y", false, normalized);
+  EXPECT_THAT(differences(file, {"x y", "x▁y", " x y"}), IsEmpty());
+  file = small_file({"a"}, {});
   add_token(file, std::string("a\0", 2), false);
   EXPECT_ERROR(entries_of(file), ExitCode::bad_input, "has the character NUL");
 }
