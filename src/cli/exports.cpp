@@ -188,7 +188,7 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
                                     {"tokenizer.ggml.bos_token_id", beginning},
                                     {"tokenizer.ggml.add_bos_token", tokenizer.beginning_of_document.has_value()},
                                     {"tokenizer.ggml.add_eos_token", false},
-                                    {"tokenizer.ggml.add_space_prefix", false},
+                                    {"tokenizer.ggml.add_space_prefix", tokenizer.add_space_prefix},
                                     {"tokenizer.ggml.remove_extra_whitespaces", false}};
   if (!tokenizer.scores.empty()) entries.push_back({"tokenizer.ggml.scores", std::move(tokenizer.scores)});
   if (!tokenizer.merges.empty()) entries.push_back({"tokenizer.ggml.merges", std::move(tokenizer.merges)});

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/foreign_text.h"
 #include "interchange/gguf_pre_tokenizer.h"
+#include "interchange/gguf_tokenizer_json.h"
 #include "tokenizer/hugging_face/added_tokens.h"
 #include "tokenizer/hugging_face/byte_level.h"
 #include "tokenizer/hugging_face/pre_tokenizer.h"
@@ -24,8 +25,10 @@ using Type = SentencePiece::Type;
 void require_byte_level(const JsonPart& file, const PreTokenizer* pre_tokenizer) {
   const std::string type = file["model"]["type"].text_or("BPE");
   if (type != "BPE" || pre_tokenizer == nullptr || !pre_tokenizer->is_byte_level()) {
-    file["model"].refuse("is a ", printable(type),
-                         " model that is not byte-level; of tokenizer.json, GGUF export supports byte-level BPE only");
+    file["model"].refuse(
+        "is a ", printable(type),
+        " model that is not byte-level; of tokenizer.json, GGUF export supports byte-level BPE, and BPE with "
+        "\"byte_fallback\": true");
   }
 }
 
@@ -39,11 +42,6 @@ std::string note_of_normalizer(const JsonPart& normalizer) {
   if (normalizer.is_null()) return "";
   if (!is_form_c(normalizer)) normalizer.refuse("llama.cpp normalises no text; only NFC is exported, with a note");
   return "it does not normalise text (NFC), so text in another form gets other ids";
-}
-
-void refuse_options_of(const AddedToken& token, const JsonPart& part) {
-  if (token.is_special || (!token.is_word && !token.takes_left && !token.takes_right)) return;
-  part.refuse("\"", printable(token.text), "\" has lstrip, rstrip or single_word, which llama.cpp does not support");
 }
 
 class ByteLevelVocabulary {
@@ -62,8 +60,8 @@ class ByteLevelVocabulary {
     result_.end_of_document = static_cast<uint32_t>(tokenizer_.end_of_document());
     const int32_t beginning = tokenizer_.beginning_of_document();
     if (beginning >= 0) result_.beginning_of_document = static_cast<uint32_t>(beginning);
-    add_note(words.difference);
-    add_note(note_of_normalizer(file_["normalizer"]));
+    add_difference(result_.note, words.difference);
+    add_difference(result_.note, note_of_normalizer(file_["normalizer"]));
     add_pieces();
     require_bytes();
     add_merges();
@@ -71,15 +69,10 @@ class ByteLevelVocabulary {
   }
 
  private:
-  void add_note(const std::string& difference) {
-    if (difference.empty()) return;
-    result_.note += (result_.note.empty() ? "ids of llama.cpp may differ: " : "; ") + difference;
-  }
-
   void add_pieces() {
     std::map<int32_t, const AddedToken*> added;
     for (const AddedToken& token : added_) {
-      refuse_options_of(token, file_["added_tokens"]);
+      require_plain_search(token, tokenizer_, file_["added_tokens"]);
       added[token.id] = &token;
     }
     for (int32_t id = 0; id < tokenizer_.vocab_size(); ++id) {
@@ -138,13 +131,10 @@ class ByteLevelVocabulary {
     std::unordered_set<std::string> seen;
     const nlohmann::json& list = file_["model"]["merges"].value();
     for (auto merge = list.rbegin(); merge != list.rend(); ++merge) {
-      const std::string text = merge->is_string()
-                                   ? merge->get<std::string>()
-                                   : (*merge)[0].get<std::string>() + " " + (*merge)[1].get<std::string>();
+      const auto [left, right] = merge_pieces(*merge);
+      const std::string text = left + " " + right;
       if (std::ranges::count(text, ' ') != 1) continue;  // a piece with a space: no text becomes it
-      std::string joined = text;
-      joined.erase(joined.find(' '), 1);
-      const bool is_hidden = special_.contains(joined) && !tokenizer_.settings().special_text;
+      const bool is_hidden = special_.contains(left + right) && !tokenizer_.settings().special_text;
       if (!is_hidden && seen.insert(text).second) result_.merges.push_back(text);
     }
     std::ranges::reverse(result_.merges);

@@ -1,10 +1,12 @@
-// Takes the pieces from a SentencePiece model, with U+2581 for spaces as there. Others are in gguf_byte_level.cpp.
+// Takes the pieces from a SentencePiece model, or what gguf_byte_fallback.cpp makes of tokenizer.json, with U+2581 for
+// spaces. Byte-level BPE is in gguf_byte_level.cpp.
 #include "interchange/gguf_tokenizer.h"
 
 #include <algorithm>
 #include <set>
 
 #include "core/check.h"
+#include "interchange/gguf_byte_fallback.h"
 #include "interchange/gguf_byte_level.h"
 #include "tokenizer/hugging_face/hugging_face_tokenizer.h"
 #include "tokenizer/sentencepiece_model.h"
@@ -43,6 +45,7 @@ bool is_user_defined(const SentencePieceModel& model, std::string_view text) {
 
 // Whether no text becomes the name in llama.cpp, as it writes U+2581 for spaces and finds user-defined pieces first.
 bool is_never_joined(const std::string& name, bool newline_is_found) {
+  if (has_nul(name)) return false;
   return name.find(' ') != name.npos || (newline_is_found && name.find('\n') != name.npos);
 }
 
@@ -56,11 +59,7 @@ std::vector<std::string> names_of(const SentencePieceModel& model, const Tokeniz
   return names;
 }
 
-}  // namespace
-
-GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
-  if (tokenizer.file().name == kHuggingFaceFile) return gguf_byte_level(tokenizer);
-  const SentencePieceModel model = read_sentencepiece_model(tokenizer);
+GgufTokenizer gguf_of_pieces(const SentencePieceModel& model, const Tokenizer& tokenizer) {
   const bool is_unigram = model.algorithm == SentencePieceAlgorithm::unigram;
   GgufTokenizer result{.model = is_unigram ? "t5" : "llama",
                        .end_of_document = static_cast<uint32_t>(tokenizer.end_of_document())};
@@ -98,10 +97,24 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
       const bool stays = is_never_joined(name, newline_is_found) && names.insert(name).second;
       add(stays ? name : reserved("unused", id), piece.score, stays ? Type::normal : Type::control);
     } else {
-      add(is_control && is_joined(name, names) ? reserved("control", id) : name, piece.score, piece.type);
+      const bool is_hidden = is_control && !tokenizer.settings().special_text;
+      const bool is_renamed = is_hidden && (is_joined(name, names) || has_nul(name));
+      add(is_renamed ? reserved("control", id) : name, piece.score, piece.type);
     }
   }
   if (!result.unknown) throw_bad_input(model.name, " has no unknown piece, which llama.cpp requires");
+  return result;
+}
+
+}  // namespace
+
+GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
+  if (tokenizer.file().name != kHuggingFaceFile) return gguf_of_pieces(read_sentencepiece_model(tokenizer), tokenizer);
+  const auto found = read_byte_fallback(tokenizer);
+  if (!found) return gguf_byte_level(tokenizer);
+  GgufTokenizer result = gguf_of_pieces(found->model, tokenizer);
+  result.add_space_prefix = found->add_space_prefix;
+  result.note = found->note;
   return result;
 }
 

@@ -212,6 +212,23 @@ TEST_F(Exports, ATokenizerJsonIsKeptUnchanged) {
   EXPECT_FALSE(gguf.contains("note")) << "the tokenizer is in the file";
 }
 
+TEST_F(Exports, LlamaCppIsToldToPutASpaceInFront) {
+  const std::string cases = std::string(SHIFTRON_SOURCE_DIR) + "/tests/tokenizer/cases/";
+  run("export", {step_of(model(650)), "--output", out_});
+  fs::remove(out_ + "/tokenizer.model");
+  const std::string from = out_;
+  const auto puts_space = [&](const std::string& family) {
+    write_text(from + "/tokenizer.json", json::parse(read_file(cases + family + ".json"))["tokenizer"].dump());
+    write_text(from + "/tokenizer_config.json", R"({"eos_token": "</s>"})");
+    const json imported = run("import", {from, "--output", imported_ + family});
+    EXPECT_EQ(imported["tokenizer"], true) << imported["without_tokenizer"];
+    run("export", {imported["directory"], "--format", "gguf", "--output", out_ + family + ".gguf"});
+    return std::get<bool>(GgufFile(out_ + family + ".gguf").entries().at("tokenizer.ggml.add_space_prefix"));
+  };
+  EXPECT_TRUE(puts_space("mistral"));
+  EXPECT_FALSE(puts_space("gemma"));
+}
+
 // What the files say in addition to the weights: training here does not use it, but an export writes it again.
 TEST_F(Exports, WhatAnImportKnowsOfTheModelGoesAlong) {
   const std::string from = export_with("");

@@ -18,11 +18,11 @@ from llama_cpp import Llama
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tokenizer"))
 import reference  # noqa: E402
-from byte_level_cases import BYTE_LEVEL  # noqa: E402
 from hard_texts import HARD as HARD_TEXTS, random_texts  # noqa: E402
 from harness import MODEL, PROGRAM, ROOT, environment, options, scaled, shiftron, step  # noqa: E402
 from read_checkpoint import read_step  # noqa: E402
 from tokenizer_cases import HARD, numbers_of, random_strings  # noqa: E402
+from tokenizer_json_cases import BYTE_FALLBACK, BYTE_LEVEL  # noqa: E402
 
 STEPS = 3
 VOCAB = 1024  # of the tokenizers
@@ -42,7 +42,7 @@ def must(*words):
     return result.stdout
 
 
-class ByteLevel(unittest.TestCase):
+class TokenizerJson(unittest.TestCase):
     """tokenizer.json: ids of llama.cpp against those of `tokenizer encode`, which check_conformance.py compares with the package."""
 
     @classmethod
@@ -69,7 +69,7 @@ class ByteLevel(unittest.TestCase):
         return model, [json.loads(line) for line in lines], answer.get("note", "")
 
     def test_ids(self):
-        for name, (content, is_similar) in BYTE_LEVEL.items():
+        for name, (content, is_similar) in {**BYTE_LEVEL, **BYTE_FALLBACK}.items():
             model, ours, note = self.exported(name, content)
             self.assertEqual("ids of llama.cpp may differ" in note, is_similar, f"{name}: {note}")
             theirs = [model.tokenize(text.encode(), add_bos=True, special=False) for text in self.texts]

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/file.h"
 #include "expect_error.h"
+#include "interchange/tokenizer_families.h"
 #include "tokenizer/load_tokenizer.h"
 
 namespace shiftron {
@@ -20,11 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr int32_t kTextType = 1, kControlType = 3, kFoundType = 4, kUnusedType = 5;
-
-json family_file(const std::string& name) {
-  return json::parse(
-      read_file(std::string(SHIFTRON_SOURCE_DIR) + "/tests/tokenizer/cases/" + name + ".json"))["tokenizer"];
-}
 
 GgufTokenizer gguf_of(const json& file, TokenizerSettings settings = {}) {
   for (const json& token : file.at("added_tokens")) {
@@ -68,7 +63,11 @@ TEST(GgufByteLevel, WhatLlamaCppWouldCutDifferentlyIsRefused) {
           "model.ignore_merges: llama.cpp knows this pre-tokenizer only with false");
   refused("gpt_2", {{"normalizer", {{"type", "Lowercase"}}}}, "normalizer: llama.cpp normalises no text");
   refused("qwen_2", none, "has lstrip, rstrip or single_word");
-  json file = family_file("smollm_2");
+  json file = family_file("gpt_2");
+  file["added_tokens"][0]["lstrip"] = true;
+  EXPECT_EQ(gguf_of(file).note, "");  // its name is not looked for
+  EXPECT_ERROR(gguf_of(file, {.end_of_document = 0, .special_text = true}), ExitCode::bad_input, "has lstrip");
+  file = family_file("smollm_2");
   file["pre_tokenizer"]["pretokenizers"][0]["individual_digits"] = false;
   EXPECT_ERROR(gguf_of(file), ExitCode::bad_input,
                "no name for the way it cuts words: \"Digits in runs\", \"ByteLevel\"");
@@ -81,13 +80,9 @@ TEST(GgufByteLevel, WhatLlamaCppWouldCutDifferentlyIsRefused) {
 TEST(GgufByteLevel, TokensHaveTheirTypes) {
   json file = family_file("llama_3");
   const auto vocab = file["model"]["vocab"].size();
-  const auto added = [](size_t id, const std::string& text, bool special) {
-    return json{{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
-                {"rstrip", false}, {"normalized", false}, {"special", special}};
-  };
   // "[PAD" is one word, which llama.cpp would find among the tokens.
-  for (const json& token :
-       {added(vocab, "two words", false), added(vocab + 1, "[PAD", true), added(vocab + 3, "<|x|>", true)})
+  for (const json& token : {added_token(vocab, "two words", false), added_token(vocab + 1, "[PAD", true),
+                            added_token(vocab + 3, "<|x|>", true)})
     file["added_tokens"].push_back(token);
   const GgufTokenizer found = gguf_of(file, {.end_of_document = 1, .beginning_of_document = 0});
   ASSERT_EQ(found.pieces.size(), vocab + 4);

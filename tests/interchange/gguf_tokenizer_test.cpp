@@ -6,6 +6,7 @@
 
 #include "data/fixture.h"
 #include "expect_error.h"
+#include "interchange/llama_cpp_ids.h"
 
 namespace shiftron {
 namespace {
@@ -43,6 +44,15 @@ TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
     EXPECT_EQ(found.end_of_document, static_cast<uint32_t>(tokenizer.end_of_document()));
     EXPECT_EQ(found.pieces[found.unknown.value()], "<unk>");
   }
+}
+
+TEST(GgufTokenizer, LlamaCppJoinsPiecesInTheOrderOfTheirScores) {
+  const SentencePieceTokenizer tokenizer(trained_model(400, 330, "bpe"), "bpe");
+  const GgufTokenizer entries = gguf_tokenizer(tokenizer);
+  const LlamaCppVocabulary vocabulary(entries);
+  for (const std::string text :
+       {"", " ", "the tensor learns slowly", "  a\n\nthe  keys\n", "</s> <unk>", "\xC3\xA9\xE6\x97\xA5"})
+    EXPECT_EQ(vocabulary.encode(text), tokenizer.encode(text)) << text;
 }
 
 // A model whose pieces join to "</s>" would make the end of a document out of text. SentencePiece joins no letters to

@@ -1,4 +1,4 @@
-"""Byte-level tokenizers, each with the pre-tokenizer of one name of llama.cpp, made from tests/tokenizer/cases/."""
+"""Tokenizers of tokenizer.json that GGUF can express, made from tests/tokenizer/cases/."""
 import json
 import pathlib
 
@@ -33,7 +33,13 @@ def merged(family):
     return content
 
 
-# By name: a tokenizer.json, and whether llama.cpp's own expression is only similar.
+def fallback(family):
+    content = stored(family)
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["special"] or not token["normalized"]]
+    return content
+
+
+# By name of llama.cpp's pre-tokenizer: a tokenizer.json, and whether llama.cpp's own expression is only similar.
 BYTE_LEVEL = {
     "gpt-2": (stored("gpt_2"), False),
     "gpt-2 and NFC": (stored("neo_x"), True),
@@ -47,4 +53,11 @@ BYTE_LEVEL = {
     "gpt-4o": (stored("gpt_4o"), True),
     "tekken": (changed("gpt_2", TEKKEN, ignore_merges=True), True),
     "bloom": (stored("bloom"), False),
+}
+# By family: a tokenizer.json that writes characters without a piece as bytes, and whether llama.cpp treats some texts differently.
+BYTE_FALLBACK = {
+    "llama_2": (fallback("llama_2"), False),
+    "mistral": (fallback("mistral"), True),  # texts that begin with a space
+    "gemma": (fallback("gemma"), True),  # the name of a byte
+    "metaspace": (fallback("metaspace"), True),  # as mistral
 }
