@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fails on an #include between folders of src/ that breaks the chain, on files that include each other in a circle (NAME.h and NAME.cpp count as
-one), on a third-party header outside its folder, on a CUDA header outside *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in
-the model: split_dim says where a parameter is, and Linear gathers and sums rows, so that a new axis needs no `if` there."""
+one), on a class that two headers define (the linker would silently mix their functions), on a third-party header outside its folder, on a CUDA
+header outside *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in the model: split_dim says where a parameter is, and Linear
+gathers and sums rows, so that a new axis needs no `if` there."""
 import pathlib
 import re
 import sys
@@ -22,6 +23,8 @@ FOREIGN = {  # header prefix -> folders that may name it
 OF_CUDA = re.compile(r"<(cuda|cublas|cudnn|nccl|nvtx)")  # only *_cuda.cu and *_cuda.h may name these: others are always built
 SHIM = "cuda/device_shim.h"  # of the emulator in tests/, which src/kernels/device_cuda.h may name
 INCLUDE = re.compile(r'\s*#\s*include\s*((["<])([^">]+)[">])')
+OPENED = re.compile(r"namespace (\w+(?:::\w+)*) \{")
+DEFINED = re.compile(r"(?:class|struct)(?: \[\[\w+\]\])? (\w+)(?: final)?(?: : .*)? \{")
 AXES = re.compile(r"\b(tp|cp|dp|pp|zero|Axis|Coordinates|ParallelLayout|groups|gather_rows)\b")  # nothing of src/model/ may name these
 
 
@@ -49,6 +52,20 @@ def circles(source):
         yield "files include each other in a circle: " + ", ".join(way[way.index(way[-1]):])
 
 
+def twice_named(source):
+    """Classes of a namespace that two headers define."""
+    defined = {}
+    for path in sorted(source.rglob("*.h")):
+        namespace = ""
+        for line in path.read_text().splitlines():
+            namespace = OPENED.match(line).group(1) if OPENED.match(line) else namespace
+            if match := DEFINED.match(line):
+                defined.setdefault(f"{namespace}::{match.group(1)}", set()).add(str(path.relative_to(source)))
+    for name, paths in defined.items():
+        if len(paths) > 1:
+            yield f"{' and '.join(sorted(paths))} both define {name}; rename one"
+
+
 def needs_cuda(source):
     """Headers of src/ that name one of CUDA, or a header that does."""
     named = {}
@@ -67,6 +84,7 @@ def needs_cuda(source):
 def faults(root):
     source = root / "src"
     yield from circles(source)
+    yield from twice_named(source)
     cuda_headers = needs_cuda(source)
     for path in sorted(source.rglob("*")):
         if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:

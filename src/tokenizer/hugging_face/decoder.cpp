@@ -10,7 +10,7 @@
 namespace shiftron {
 namespace {
 
-using MadeDecoder = std::unique_ptr<const Decoder>;
+using MadeDecoder = std::unique_ptr<const PieceDecoder>;
 
 std::string one_character(const JsonPart& part) {
   std::string text = part.text();
@@ -21,7 +21,7 @@ std::string one_character(const JsonPart& part) {
 }
 
 // Bytes that are not UTF-8 are kept; the package replaces them by U+FFFD.
-class ByteLevelDecoder : public Decoder {
+class ByteLevelDecoder : public PieceDecoder {
  public:
   explicit ByteLevelDecoder(const JsonPart&) {}
   void apply(DecodedText& text) const override {
@@ -34,7 +34,7 @@ class ByteLevelDecoder : public Decoder {
   ByteLevelAlphabet alphabet_;
 };
 
-class ReplaceDecoder : public Decoder {
+class ReplaceDecoder : public PieceDecoder {
  public:
   explicit ReplaceDecoder(const JsonPart& part) : replacement_(part) {}
   void apply(DecodedText& text) const override {
@@ -48,7 +48,7 @@ class ReplaceDecoder : public Decoder {
 };
 
 // "<0x0A>" becomes the byte. Likewise.
-class ByteFallbackDecoder : public Decoder {
+class ByteFallbackDecoder : public PieceDecoder {
  public:
   explicit ByteFallbackDecoder(const JsonPart&) {}
   void apply(DecodedText& text) const override {
@@ -61,7 +61,7 @@ class ByteFallbackDecoder : public Decoder {
   }
 };
 
-class FuseDecoder : public Decoder {
+class FuseDecoder : public PieceDecoder {
  public:
   explicit FuseDecoder(const JsonPart&) {}
   void apply(DecodedText& text) const override {
@@ -73,7 +73,7 @@ class FuseDecoder : public Decoder {
 };
 
 // Of each part.
-class StripDecoder : public Decoder {
+class StripDecoder : public PieceDecoder {
  public:
   explicit StripDecoder(const JsonPart& part)
       : content_(one_character(part["content"])),
@@ -96,7 +96,7 @@ class StripDecoder : public Decoder {
   int64_t start_, stop_;
 };
 
-class MetaspaceDecoder : public Decoder {
+class MetaspaceDecoder : public PieceDecoder {
  public:
   explicit MetaspaceDecoder(const JsonPart& part)
       : mark_(one_character(part["replacement"])),
@@ -121,7 +121,7 @@ class MetaspaceDecoder : public Decoder {
   bool drops_first_;
 };
 
-class DecoderSequence : public Decoder {
+class DecoderSequence : public PieceDecoder {
  public:
   explicit DecoderSequence(const JsonPart& part) {
     for (const JsonPart& one : part["decoders"].list()) parts_.push_back(read_decoder(one));
@@ -134,7 +134,7 @@ class DecoderSequence : public Decoder {
   std::vector<MadeDecoder> parts_;
 };
 
-class SpacedDecoder : public Decoder {
+class SpacedDecoder : public PieceDecoder {
  public:
   void apply(DecodedText& text) const override {
     for (size_t i = text.is_whole ? 1 : 0; i < text.parts.size(); ++i) text.parts[i].insert(0, 1, ' ');
@@ -142,18 +142,18 @@ class SpacedDecoder : public Decoder {
 };
 
 constexpr PartKind<MadeDecoder> kDecoders[] = {
-    {"ByteFallback", make_part<const Decoder, ByteFallbackDecoder>},
-    {"ByteLevel", make_part<const Decoder, ByteLevelDecoder>},
-    {"Fuse", make_part<const Decoder, FuseDecoder>},
-    {"Metaspace", make_part<const Decoder, MetaspaceDecoder>},
-    {"Replace", make_part<const Decoder, ReplaceDecoder>},
-    {"Sequence", make_part<const Decoder, DecoderSequence>},
-    {"Strip", make_part<const Decoder, StripDecoder>},
+    {"ByteFallback", make_part<const PieceDecoder, ByteFallbackDecoder>},
+    {"ByteLevel", make_part<const PieceDecoder, ByteLevelDecoder>},
+    {"Fuse", make_part<const PieceDecoder, FuseDecoder>},
+    {"Metaspace", make_part<const PieceDecoder, MetaspaceDecoder>},
+    {"Replace", make_part<const PieceDecoder, ReplaceDecoder>},
+    {"Sequence", make_part<const PieceDecoder, DecoderSequence>},
+    {"Strip", make_part<const PieceDecoder, StripDecoder>},
 };
 
 }  // namespace
 
-std::unique_ptr<const Decoder> read_decoder(const JsonPart& part) {
+std::unique_ptr<const PieceDecoder> read_decoder(const JsonPart& part) {
   if (part.is_null()) return std::make_unique<SpacedDecoder>();
   return read_kind(kDecoders, part);
 }

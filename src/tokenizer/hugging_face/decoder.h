@@ -17,14 +17,14 @@ struct DecodedText {
 };
 
 // Read-only after construction; may be used from several threads.
-class Decoder {
+class PieceDecoder {
  public:
-  virtual ~Decoder() = default;
+  virtual ~PieceDecoder() = default;
   virtual void apply(DecodedText& text) const = 0;
 };
 
 // Null (no decoder): spaces between the pieces. Throws Error(bad_input) for a kind that is not supported. A further
 // kind needs a class and a line in decoder.cpp.
-std::unique_ptr<const Decoder> read_decoder(const JsonPart& part);
+std::unique_ptr<const PieceDecoder> read_decoder(const JsonPart& part);
 
 }  // namespace shiftron

@@ -46,7 +46,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::unique_ptr<const Normalizer> normalizer_;       // may be null
   std::unique_ptr<const PreTokenizer> pre_tokenizer_;  // may be null
   std::unique_ptr<const TokenModel> model_;
-  std::unique_ptr<const Decoder> decoder_;
+  std::unique_ptr<const PieceDecoder> decoder_;
   std::unique_ptr<const AddedTokenFinder> finder_, normalized_finder_;
   std::vector<std::string> pieces_;   // per id
   std::vector<std::string> decoded_;  // likewise: what the decoder gets
