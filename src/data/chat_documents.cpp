@@ -1,9 +1,6 @@
 // Tokenizes a chat segment by segment.
 #include "data/chat_documents.h"
 
-#include <algorithm>
-#include <cctype>
-
 #include "core/check.h"
 #include "core/foreign_text.h"
 #include "data/json_line.h"
@@ -20,17 +17,6 @@ std::string string_of(const JsonLine& message, const char* key, const std::strin
     throw_bad_input(where, ": a message has no \"", key, "\" (it has: ", message.keys(), ")");
   }
   return message.text(key, replaced);
-}
-
-// Such a message would be read, but not learned.
-void refuse_capitals(const std::string& role, const std::string& where) {
-  std::string lower = role;
-  std::ranges::transform(lower, lower.begin(), [](unsigned char letter) { return std::tolower(letter); });
-  for (const char* const known : {"assistant", "user", "system"}) {
-    if (lower == known && role != known) {
-      throw_bad_input(where, ": the role \"", role, "\" must be written \"", known, "\"");
-    }
-  }
 }
 
 }  // namespace
@@ -64,7 +50,6 @@ std::vector<ChatSegment> ChatEncoder::segments_of(std::string_view line, const s
     const JsonLine message(element, where + ", message " + std::to_string(messages.size()));
     messages.push_back(
         {string_of(message, kRole, where, counts.replaced), string_of(message, kContent, where, counts.replaced)});
-    refuse_capitals(messages.back().role, where);
     counts.foreign_bytes += count_foreign_bytes(messages.back().content);
   }
   try {

@@ -2,6 +2,7 @@
 #include "data/chat_template.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -125,6 +126,15 @@ void render_chatml(const std::vector<ChatMessage>& messages, Conversation& out) 
   }
 }
 
+// Such a message would be read, but not learned.
+void refuse_capitals(const std::string& role) {
+  std::string lower = role;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  for (const char* const known : {kAssistant, kUser, kSystem}) {
+    if (lower == known && role != known) throw_bad_input("the role \"", role, "\" must be written \"", known, "\"");
+  }
+}
+
 void render_llama2(const std::vector<ChatMessage>& messages, Conversation& out) {
   const bool has_system = !messages.empty() && messages[0].role == kSystem;
   for (size_t i = has_system ? 1 : 0; i < messages.size(); ++i) {
@@ -189,6 +199,7 @@ ChatTemplate chat_template_of(const std::string& name) {
 
 std::vector<ChatSegment> render_chat(ChatTemplate chat, const std::vector<ChatMessage>& messages) {
   Conversation out;
+  for (const ChatMessage& message : messages) refuse_capitals(message.role);
   switch (chat) {
     case ChatTemplate::chatml:
       render_chatml(messages, out);

@@ -2,8 +2,14 @@
 #include "tokenizer/sentencepiece_algorithm.h"
 
 #include "tokenizer/proto_fields.h"
+#include "tokenizer/utf8.h"
 
 namespace shiftron {
+namespace {
+
+constexpr uint64_t kNormalizer = 3, kDenormalizer = 5, kTable = 2;
+
+}  // namespace
 
 SentencePieceAlgorithm algorithm_of(const std::string& model_bytes, const std::string& name) {
   SentencePieceAlgorithm algorithm = SentencePieceAlgorithm::unigram;
@@ -14,6 +20,26 @@ SentencePieceAlgorithm algorithm_of(const std::string& model_bytes, const std::s
     }
   }
   return algorithm;
+}
+
+bool normalises_characters(const std::string& model_bytes, const std::string& name) {
+  for (ProtoFields fields(model_bytes, name); fields.next();) {
+    if (fields.field() != kNormalizer && fields.field() != kDenormalizer) continue;
+    for (ProtoFields spec(fields.bytes(), name); spec.next();) {
+      if (spec.field() == kTable && !spec.bytes().empty()) return true;
+    }
+  }
+  return false;
+}
+
+std::string with_spaces(const std::string& piece) {
+  std::string text;
+  size_t from = 0;
+  for (size_t at; (at = piece.find(kSpaceMark, from)) != std::string::npos; from = at + kSpaceMark.size()) {
+    text.append(piece, from, at - from);
+    text += ' ';
+  }
+  return text.append(piece, from);
 }
 
 }  // namespace shiftron

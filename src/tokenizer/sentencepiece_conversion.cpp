@@ -21,13 +21,11 @@ struct TextChanges {
   bool folds_spaces = true;   // and removes those at both ends
   bool marks_spaces = true;   // writes U+2581 for them
   bool marks_follow = false;  // a mark belongs to the word before it
-  bool has_table = false;     // normalises characters
   size_t pieces = 0, byte_pieces = 0;
 };
 
 void read_normalizer_spec(std::string_view bytes, const std::string& name, TextChanges& changes) {
   for (ProtoFields spec(bytes, name); spec.next();) {
-    if (spec.field() == 2) changes.has_table |= !spec.bytes().empty();
     if (spec.field() == 3) changes.adds_space = spec.number() != 0;
     if (spec.field() == 4) changes.folds_spaces = spec.number() != 0;
     if (spec.field() == 5) changes.marks_spaces = spec.number() != 0;
@@ -48,20 +46,9 @@ TextChanges changes_of(const std::string& model, const std::string& name) {
       }
     } else if (fields.field() == 3) {
       read_normalizer_spec(fields.bytes(), name, changes);
-    } else if (fields.field() == 5) {  // of decoded text
-      for (ProtoFields spec(fields.bytes(), name); spec.next();) {
-        changes.has_table |= spec.field() == 2 && !spec.bytes().empty();
-      }
     }
   }
   return changes;
-}
-
-std::string with_text_spaces(std::string text) {
-  for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at) {
-    text.replace(at, kSpaceMark.size(), " ");
-  }
-  return text;
 }
 
 SentencePiece piece_as_written(std::string_view bytes, const std::string& name) {
@@ -72,7 +59,7 @@ SentencePiece piece_as_written(std::string_view bytes, const std::string& name) 
     if (fields.field() == 3) piece.type = static_cast<SentencePiece::Type>(fields.number());
   }
   // As tokenizer.json writes added tokens: as they stand in a text.
-  if (piece.type == SentencePiece::Type::user_defined) piece.text = with_text_spaces(piece.text);
+  if (piece.type == SentencePiece::Type::user_defined) piece.text = with_spaces(piece.text);
   return piece;
 }
 
@@ -146,7 +133,7 @@ nlohmann::json decoder_json(const TextChanges& changes) {
 bool needs_conversion(const std::string& model_bytes, const std::string& name) {
   try {
     const TextChanges changes = changes_of(model_bytes, name);
-    return changes.pieces > 0 && !changes.has_table &&
+    return changes.pieces > 0 && !normalises_characters(model_bytes, name) &&
            (changes.adds_space || changes.folds_spaces || changes.byte_pieces < 256);
   } catch (const Error&) {
     return false;

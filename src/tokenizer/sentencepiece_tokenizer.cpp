@@ -20,18 +20,8 @@ namespace {
 
 constexpr size_t kLongestLine = 1 << 16;  // bytes given to the model at once; longer lines are cut at a space
 
-std::string with_spaces(const std::string& piece) {
-  std::string text;
-  size_t from = 0;
-  for (size_t at; (at = piece.find(kSpaceMark, from)) != std::string::npos; from = at + kSpaceMark.size()) {
-    text.append(piece, from, at - from);
-    text += ' ';
-  }
-  return text.append(piece, from);
-}
-
-// Field numbers of sentencepiece_model.proto: in a model, in its NormalizerSpec and in a piece; and a type of pieces.
-constexpr uint64_t kPiece = 1, kNormalizer = 3, kDenormalizer = 5, kTable = 2;
+// Field numbers of sentencepiece_model.proto: in a model and in a piece; and a type of pieces.
+constexpr uint64_t kPiece = 1;
 constexpr uint64_t kPieceText = 1, kPieceType = 3, kControlType = 3;
 
 // "<0x41>" → 65; -1 for anything else.
@@ -44,18 +34,6 @@ int byte_of(const std::string& piece) {
     value = value * 16 + static_cast<int>(place);
   }
   return value;
-}
-
-// Whether a table normalises characters: an automaton of offsets that the library follows without checking them. Throws
-// Error(bad_input) if the bytes are not a message.
-bool has_table(const std::string& model, const std::string& name) {
-  for (ProtoFields fields(model, name); fields.next();) {
-    if (fields.field() != kNormalizer && fields.field() != kDenormalizer) continue;
-    for (ProtoFields spec(fields.bytes(), name); spec.next();) {
-      if (spec.field() == kTable && !spec.bytes().empty()) return true;
-    }
-  }
-  return false;
 }
 
 // The number of the control token of that name. Throws Error(bad_input) if the model has none.
@@ -108,7 +86,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model_bytes, const st
   const std::string& model = file().bytes;
   bool is_message = true, normalises = false;
   try {
-    normalises = has_table(model, name);
+    normalises = normalises_characters(model, name);
   } catch (const Error&) {
     is_message = false;
   }

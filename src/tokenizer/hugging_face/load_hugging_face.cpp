@@ -12,6 +12,7 @@
 #include "tokenizer/hugging_face/document_tokens.h"
 #include "tokenizer/hugging_face/hugging_face_tokenizer.h"
 #include "tokenizer/hugging_face/named_tokens.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace shiftron {
 namespace {
@@ -51,7 +52,7 @@ std::unique_ptr<Tokenizer> load_hugging_face(std::string bytes, const std::strin
   nlohmann::json configuration;
   const std::filesystem::path neighbour = std::filesystem::path(path).replace_filename("tokenizer_config.json");
   const std::string file_name = std::filesystem::path(path).filename();
-  const bool is_of_model = file_name == kHuggingFaceFile || file_name == "tokenizer.model";
+  const bool is_of_model = file_name == kHuggingFaceFile || file_name == kSentencePieceFile;
   const bool has_neighbour = is_of_model && name_exists(neighbour.string());
   if (has_neighbour)
     configuration = parse_object(read_file(neighbour.string(), kLargestConfiguration), neighbour.string(), advice);
